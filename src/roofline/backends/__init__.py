@@ -1,0 +1,1 @@
+"""Interpreters that run a Program: `reference` (NumPy) and `cpu` (native)."""

@@ -1,0 +1,1 @@
+"""The native CPU back end: lowers a Program to fused kernels and runs a whole step without Python."""
