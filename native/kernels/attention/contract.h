@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "roofline/isa.h"
 #include "roofline/numeric.h"
 
 namespace roofline {
@@ -57,6 +58,9 @@ struct AttentionKernels {
 
 inline constexpr int64_t kAttentionTileRows = 16;    // most (token, head) rows a tile may have, unless one token has more heads
 int64_t attention_scratch_bytes(int64_t max_rows, int64_t head_size);   // plain_layout.cpp
+
+// plain_select.cpp: the highest tier up to `cap` that was built, and which one it is. The caller has checked the machine runs `cap`.
+const AttentionKernels& attention_kernels(Isa cap, Isa* chosen);
 
 namespace ref { const AttentionKernels& attention_kernels(); }
 namespace avx2 { const AttentionKernels& attention_kernels(); }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "roofline/isa.h"
 #include "roofline/numeric.h"
 
 namespace roofline {
@@ -73,6 +74,9 @@ void pack_row_blocks(const char* scheme, const uint8_t* rows, int64_t num_rows, 
 void unpack_row(const PackedWeight& weight, int64_t row, float* out);      // tests, and the proof that packing loses nothing
 // One row of file bytes to float32, equal to the scheme's definition; serves embedding look-ups from the mapped file.
 void dequantize_row(const char* scheme, const uint8_t* row, int64_t row_len, float* out);
+
+// plain_select.cpp: the highest tier up to `cap` that was built, and which one it is. The caller has checked the machine runs `cap`.
+const LinearKernels& linear_kernels(Isa cap, Isa* chosen);
 
 namespace ref { const LinearKernels& linear_kernels(); }
 namespace avx2 { const LinearKernels& linear_kernels(); }

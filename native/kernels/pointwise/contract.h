@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "roofline/isa.h"
 #include "roofline/numeric.h"
 
 namespace roofline {
@@ -31,6 +32,9 @@ struct PointwiseKernels {
   float (*dot)(const float* a, const float* b, int64_t len);                             // canonical lanes
   int64_t (*argmax)(const float* x, int64_t len);                                        // lowest index of the largest; NaN -> -1
 };
+
+// plain_select.cpp: the highest tier up to `cap` that was built, and which one it is. The caller has checked the machine runs `cap`.
+const PointwiseKernels& pointwise_kernels(Isa cap, Isa* chosen);
 
 namespace ref { const PointwiseKernels& pointwise_kernels(); }
 namespace avx2 { const PointwiseKernels& pointwise_kernels(); }

@@ -1,0 +1,6 @@
+// The extension module `roofline._native`: one register function per subject, each in its own file.
+#include "bind/module.h"
+
+NB_MODULE(_native, m) {
+  m.doc() = "Roofline's native side: probe, thread pool, kernels, executor";
+}
