@@ -1,1 +1,2 @@
-"""Records every floor may import: config, hardware, requests, the step batch, errors. Imports the standard library and NumPy only."""
+"""Records every floor may import: config, hardware, requests, the step batch, errors. Imports only the standard library
+and NumPy."""

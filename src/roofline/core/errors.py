@@ -1,4 +1,4 @@
-"""Typed errors: what went wrong, with the value, and the way out. Every floor raises these and only frontends print them."""
+"""Typed errors: what went wrong, with the value, and the way out. All floors raise these, only frontends print them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class InsufficientMemoryError(RooflineError):
 
 
 class TemplateError(RooflineError):
-    """A chat template refused the messages, or broke its time, size or sandbox limit; carries the template's own words."""
+    """A chat template refused the messages, or broke its time, size or sandbox limit; carries the template's words."""
 
 
 class NumericsError(RooflineError):
