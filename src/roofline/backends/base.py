@@ -1,0 +1,44 @@
+"""The protocol of a back end: an interpreter of one Program that runs step batches over its own KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from roofline.core.batch import Float32, StepBatch
+from roofline.program.program import Program
+from roofline.weights.schemes import Scheme
+
+
+class WeightTensor(Protocol):
+    """One weight as the loader hands it over: raw bytes [N, row_bytes] in `scheme`, or whatever `dequantized` gives as float32."""
+
+    @property
+    def scheme(self) -> Scheme: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def rows(self) -> np.ndarray: ...  # u8 [N, row_bytes] (a vector has one row)
+    def dequantized(self) -> Float32: ...
+    def release(self) -> None: ...  # the source pages may go; called when a back end has its own copy
+
+
+class Backend(Protocol):
+    """Runs a Program. One instance owns its weights and its KV cache of `num_blocks` blocks."""
+
+    @property
+    def program(self) -> Program: ...
+    @property
+    def num_blocks(self) -> int: ...
+
+    def step(self, batch: StepBatch) -> Float32:
+        """Append the batch's K and V, and return logits [L, V] float32 of `batch.logit_rows`; the array is the caller's to keep."""
+        ...
+
+
+class BackendFactory(Protocol):
+    """How an engine makes its back end."""
+
+    def __call__(self, program: Program, weights: Mapping[str, WeightTensor], *, num_blocks: int) -> Backend: ...
