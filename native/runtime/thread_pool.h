@@ -1,5 +1,6 @@
 // A persistent pool: num_threads - 1 workers and the caller. It is passed in, never global. Workers spin briefly, then park; a barrier
-// that waits long yields, so a descheduled peer or an oversubscribed machine slows the step but never stalls it.
+// that waits long yields, so a descheduled peer or an oversubscribed machine slows the step but never stalls it. Threads are not
+// pinned: they inherit the affinity mask of the thread that made the pool. docs/kernels/runtime.md has the times and the fork story.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,9 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
   int num_threads() const;
-  void run(void (*task)(void* context, Worker& worker), void* context);   // returns when all threads have finished
+  // Runs `task` once per thread, index 0 on the caller, and returns when all have finished. `task` must not throw or call run().
+  // Calls from several threads take turns. In a forked child the first run starts new workers.
+  void run(void (*task)(void* context, Worker& worker), void* context);
  private:
   friend class Worker;
   struct State;
