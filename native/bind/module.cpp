@@ -3,4 +3,5 @@
 
 NB_MODULE(_native, m) {
   m.doc() = "Roofline's native side: probe, thread pool, kernels, executor";
+  roofline::bind::register_runtime(m);
 }

@@ -5,4 +5,6 @@
 
 namespace roofline::bind {
 
+void register_runtime(nanobind::module_& m);      // runtime.cpp: CPU features, thread pool
+
 }  // namespace roofline::bind
