@@ -5,4 +5,5 @@ NB_MODULE(_native, m) {
   m.doc() = "Roofline's native side: probe, thread pool, kernels, executor";
   roofline::bind::register_runtime(m);
   roofline::bind::register_sampling(m);
+  roofline::bind::register_linear(m);
 }

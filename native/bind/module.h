@@ -7,5 +7,6 @@ namespace roofline::bind {
 
 void register_runtime(nanobind::module_& m);      // runtime.cpp: CPU features, thread pool
 void register_sampling(nanobind::module_& m);     // sampling.cpp: sampler states and draws
+void register_linear(nanobind::module_& m);       // linear.cpp: packing and products, for tests and micro-benchmarks
 
 }  // namespace roofline::bind

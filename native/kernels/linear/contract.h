@@ -68,6 +68,8 @@ struct LinearKernels {
 
 // plain_pack.cpp: file bytes to tiles. `scheme` is the GGUF type name ("Q4_K"); rows is the whole tensor.
 Format packed_format(const char* scheme);                                  // throws std::invalid_argument naming the scheme
+const int8_t* packed_lut(const char* scheme);                              // PackedWeight::lut, null for all but q4_lut
+int64_t scheme_row_bytes(const char* scheme, int64_t row_len);             // file bytes of one row; throws when row_len does not divide
 int64_t packed_block_bytes(Format format, int64_t row_len);                // bytes of one row block
 void pack_row_blocks(const char* scheme, const uint8_t* rows, int64_t num_rows, int64_t row_len, int64_t block_begin,
                      int64_t block_end, uint8_t* tiles);
