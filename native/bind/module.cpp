@@ -6,4 +6,6 @@ NB_MODULE(_native, m) {
   roofline::bind::register_runtime(m);
   roofline::bind::register_sampling(m);
   roofline::bind::register_linear(m);
+  roofline::bind::register_pointwise(m);
+  roofline::bind::register_attention(m);
 }

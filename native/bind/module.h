@@ -8,5 +8,7 @@ namespace roofline::bind {
 void register_runtime(nanobind::module_& m);      // runtime.cpp: CPU features, thread pool
 void register_sampling(nanobind::module_& m);     // sampling.cpp: sampler states and draws
 void register_linear(nanobind::module_& m);       // linear.cpp: packing and products, for tests and micro-benchmarks
+void register_pointwise(nanobind::module_& m);    // pointwise.cpp: row operations, for tests
+void register_attention(nanobind::module_& m);    // attention.cpp: cache appends and tiles, for tests and micro-benchmarks
 
 }  // namespace roofline::bind

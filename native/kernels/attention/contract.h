@@ -57,6 +57,7 @@ struct AttentionKernels {
 };
 
 inline constexpr int64_t kAttentionTileRows = 16;    // most (token, head) rows a tile may have, unless one token has more heads
+int64_t attention_partial_floats(int64_t rows, int64_t head_size);      // floats that `partials` takes per chunk
 int64_t attention_scratch_bytes(int64_t max_rows, int64_t head_size);   // plain_layout.cpp
 
 // plain_select.cpp: the highest tier up to `cap` that was built, and which one it is. The caller has checked the machine runs `cap`.

@@ -14,7 +14,7 @@ enum class Activation : int { silu, gelu_tanh };
 enum class RopeStyle : int { half, interleaved };   // pairs (i, i + R/2), or (2i, 2i + 1); R = rotary length <= D
 
 struct PointwiseKernels {
-  // y[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; weight may be null. `num_groups` consecutive groups of `len` share weight[len].
+  // y[i] = x[i] * (1 / sqrt(mean(x^2) + eps)) * weight[i], left to right; weight may be null. `num_groups` consecutive groups of `len` share weight[len].
   // y may alias x.
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t num_groups, int64_t len, float* y);
   // One row -> int8, per-32 scales and per-16 sums (QuantizedRows); zeroes q past `len` up to a multiple of 64. len % 32 == 0.

@@ -1,0 +1,4 @@
+// The attention family at the avx512 tier: this file only chooses the lanes that the shared body is compiled over.
+#include "kernels/simd/avx512.h"
+
+#include "kernels/attention/body.h"

@@ -1,0 +1,4 @@
+// The attention family at the ref tier: this file only chooses the lanes that the shared body is compiled over.
+#include "kernels/simd/ref.h"
+
+#include "kernels/attention/body.h"
