@@ -1,0 +1,26 @@
+// Tier `avx512` of the linear family: which inner kernel serves which format and number of tokens.
+#include "kernels/linear/avx512_parts.h"
+#include "kernels/linear/tile_layout.h"
+
+namespace roofline::avx512 {
+namespace {
+
+void linear(const LinearArgs& args) {
+  const bool is_gemv = args.num_tokens == 1;
+  if (is_float(args.weight->format)) return is_gemv ? gemv_float(args) : gemm_float(args);
+  return is_gemv ? gemv_quantized(args) : gemm_quantized(args);
+}
+
+const char* describe(Format format, int64_t num_tokens) {
+  if (is_float(format)) return num_tokens == 1 ? "avx512 fma gemv, 8 streams" : "avx512 fma panel gemm, 4 blocks x 6 tokens";
+  return num_tokens == 1 ? "avx512 vnni gemv, 8 streams" : "avx512 vnni panel gemm, 4 blocks x 6 tokens";
+}
+
+}  // namespace
+
+const LinearKernels& linear_kernels() {
+  static constexpr LinearKernels kernels{linear, describe};
+  return kernels;
+}
+
+}  // namespace roofline::avx512

@@ -1,0 +1,225 @@
+// M >= 2 over quantized weights. Up to four row blocks of a slice of K are unpacked once into a panel in L1 that looks the same for
+// all formats (unsigned codes, float32 scales and minima); then tiles of up to six tokens run over it. Four by six because a zmm
+// load costs as much as two dot products here: 10 loads feed 24. The float32 sums stay in memory between groups and slices.
+#include "kernels/linear/avx512_parts.h"
+#include "kernels/linear/avx512_unpack.h"
+
+namespace roofline::avx512 {
+namespace {
+
+inline constexpr int kMaxBlocks = 4;          // row blocks in a panel
+inline constexpr int kMaxTokens = 6;          // tokens in a tile
+inline constexpr int kPanelBytes = 36 * 1024; // leaves room in a 48 KB L1 for activations and sums
+inline constexpr int kMaxGroups = 16;         // of 32 k in a slice
+inline constexpr int64_t kChunkTokens = 768;  // whose sums fit in scratch
+inline constexpr int64_t kSumsAt = 40 * 1024;
+
+static_assert(kSumsAt + kChunkTokens * kMaxBlocks * kRowBlock * 4 <= kLinearScratchBytes);
+
+// Bytes of one group in a panel: codes [8 lines][R], scales [halves][R], minima [halves][R], each entry one zmm.
+constexpr int record_bytes(int num_blocks, int group_len, bool with_min) {
+  return num_blocks * 64 * (8 + kGroupLen / group_len * (with_min ? 2 : 1));
+}
+
+constexpr int slice_groups(int group_len, bool with_min) {
+  const int fit = kPanelBytes / record_bytes(kMaxBlocks, group_len, with_min);
+  return fit < kMaxGroups ? fit : kMaxGroups;
+}
+
+// Groups [begin, end) of K; blocks first .. first + R.
+struct Slice {
+  int64_t begin, end, first_block;
+};
+
+template <Format F, int R>
+void unpack_panel(const PackedWeight& weight, const Slice& slice, uint8_t* panel) {
+  constexpr int kHalves = kGroupLen / scale_len(F), kTileGroups = tile_len(F) / kGroupLen;
+  const __m512i table = unsigned_table(F == Format::q4_lut ? weight.lut : nullptr);
+  for (int r = 0; r < R; ++r) {
+    const uint8_t* block = weight.tiles + (slice.first_block + r) * weight.block_stride_bytes;
+    uint8_t* record = panel + 64 * r;
+    for (int64_t g = slice.begin; g < slice.end; ++g, record += record_bytes(R, scale_len(F), has_min(F))) {
+      const uint8_t* tile = block + g / kTileGroups * tile_bytes(F);
+      const int in_tile = int(g % kTileGroups);
+      const TileScales shared = load_tile_scales<F>(tile);
+      __m512i u[8];
+      unpack_codes<F>(group_codes<F>(tile, in_tile), table, u);
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j) _mm512_store_si512(record + 64 * R * j, u[j]);
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) {
+        const int index = in_tile * kHalves + h;
+        _mm512_store_ps(record + 64 * R * (8 + h), group_scale<F>(tile, shared, index));
+        if constexpr (has_min(F)) _mm512_store_ps(record + 64 * R * (8 + kHalves + h), group_min<F>(tile, shared, index));
+      }
+    }
+  }
+}
+
+// What the tokens of a tile bring to a slice. `compensation` and `scaled_sum` are per token, a slot for every half of a group.
+template <int T>
+struct TileInput {
+  const int8_t* q[T];
+  const float* scale[T];
+  alignas(64) int32_t compensation[T][2 * kMaxGroups];
+  alignas(64) float scaled_sum[T][2 * kMaxGroups];
+};
+
+// Sixteen groups at a time. The loads may pass the end of a row's sums; masks keep them inside.
+template <int G, bool kMin>
+void prepare_sums(const int32_t* sum16, const float* scale, int64_t num_groups, int offset, int32_t* compensation,
+                  float* scaled_sum) {
+  constexpr int kHalves = kGroupLen / G;
+  for (int64_t i = 0; i < num_groups * kHalves; ++i) {
+    const int32_t sum = kHalves == 2 ? sum16[i] : sum16[2 * i] + sum16[2 * i + 1];
+    compensation[i] = -offset * sum;
+    if constexpr (kMin) scaled_sum[i] = scale[i / kHalves] * float(sum);
+  }
+}
+
+template <int T, int G, bool kMin>
+void prepare_tile(const LinearArgs& args, const Slice& slice, int64_t token, TileInput<T>& in) {
+  const QuantizedRows& x = args.quantized;
+  for (int t = 0; t < T; ++t) {
+    const int64_t row = activation_row(args, token + t);
+    in.q[t] = x.q + row * x.q_stride + slice.begin * kGroupLen;
+    in.scale[t] = x.scale + row * x.scale_stride + slice.begin;
+    const int32_t* sum16 = x.sum16 + row * x.sum_stride + 2 * slice.begin;
+    prepare_sums<G, kMin>(sum16, in.scale[t], slice.end - slice.begin, code_offset(args.weight->format), in.compensation[t],
+                          in.scaled_sum[t]);
+  }
+}
+
+inline __m512i broadcast_four(const int8_t* q) {
+  int32_t four;
+  __builtin_memcpy(&four, q, 4);
+  return _mm512_set1_epi32(four);
+}
+
+// sums[t][r] += the slice, group by group. `sums` is [T][R] zmm in memory.
+template <int R, int T, int G, bool kMin>
+__attribute__((noinline)) void multiply_tile(const uint8_t* panel, const TileInput<T>& in, int64_t num_groups, float* sums) {
+  constexpr int kHalves = kGroupLen / G, kLines = 8 / kHalves;
+  const int8_t* q[T];
+#pragma GCC unroll 6
+  for (int t = 0; t < T; ++t) q[t] = in.q[t];
+  for (int64_t g = 0; g < num_groups; ++g, panel += record_bytes(R, G, kMin)) {
+#pragma GCC unroll 2
+    for (int h = 0; h < kHalves; ++h) {
+      __m512i dot[T][R];
+#pragma GCC unroll 6
+      for (int t = 0; t < T; ++t) {
+        const __m512i start = _mm512_set1_epi32(in.compensation[t][g * kHalves + h]);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) dot[t][r] = start;
+      }
+#pragma GCC unroll 8
+      for (int j = h * kLines; j < (h + 1) * kLines; ++j) {
+        __m512i w[R];
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) w[r] = _mm512_load_si512(panel + 64 * (R * j + r));
+#pragma GCC unroll 6
+        for (int t = 0; t < T; ++t) {
+          const __m512i a = broadcast_four(q[t] + g * kGroupLen + 4 * j);
+#pragma GCC unroll 4
+          for (int r = 0; r < R; ++r) dot[t][r] = _mm512_dpbusd_epi32(dot[t][r], w[r], a);
+        }
+      }
+      const float* scales = reinterpret_cast<const float*>(panel) + kRowBlock * R * (8 + h);
+      const float* minima = scales + kRowBlock * R * kHalves;
+#pragma GCC unroll 6
+      for (int t = 0; t < T; ++t) {
+        const __m512 d = _mm512_set1_ps(in.scale[t][g]);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) {
+          float* sum = sums + kRowBlock * (t * R + r);
+          const __m512 scale = _mm512_mul_ps(_mm512_load_ps(scales + kRowBlock * r), d);
+          __m512 acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t][r]), scale, _mm512_load_ps(sum));
+          if constexpr (kMin) {
+            acc = _mm512_fmadd_ps(_mm512_load_ps(minima + kRowBlock * r), _mm512_set1_ps(in.scaled_sum[t][g * kHalves + h]), acc);
+          }
+          _mm512_store_ps(sum, acc);
+        }
+      }
+    }
+  }
+}
+
+template <int R, int T, int G, bool kMin>
+void run_tile(const LinearArgs& args, const Slice& slice, int64_t token, const uint8_t* panel, float* sums) {
+  TileInput<T> in;
+  prepare_tile<T, G, kMin>(args, slice, token, in);
+  multiply_tile<R, T, G, kMin>(panel, in, slice.end - slice.begin, sums);
+}
+
+// Six tokens at a time; seven to eleven go in two halves, since a tile of one or two would starve on loads.
+inline int64_t next_tile(int64_t left) { return left <= kMaxTokens ? left : left < 2 * kMaxTokens ? (left + 1) / 2 : kMaxTokens; }
+
+template <int R, int G, bool kMin>
+void multiply_chunk(const LinearArgs& args, const Slice& slice, int64_t token, int64_t end, const uint8_t* panel, float* sums) {
+  for (int64_t size; token < end; token += size, sums += size * R * kRowBlock) {
+    size = next_tile(end - token);
+    switch (size) {
+      case 1: run_tile<R, 1, G, kMin>(args, slice, token, panel, sums); break;
+      case 2: run_tile<R, 2, G, kMin>(args, slice, token, panel, sums); break;
+      case 3: run_tile<R, 3, G, kMin>(args, slice, token, panel, sums); break;
+      case 4: run_tile<R, 4, G, kMin>(args, slice, token, panel, sums); break;
+      case 5: run_tile<R, 5, G, kMin>(args, slice, token, panel, sums); break;
+      default: run_tile<R, 6, G, kMin>(args, slice, token, panel, sums); break;
+    }
+  }
+}
+
+template <int R>
+void store_chunk(const LinearArgs& args, int64_t first_block, int64_t token, int64_t end, const float* sums) {
+  for (; token < end; ++token, sums += R * kRowBlock) {
+    for (int r = 0; r < R; ++r) store_block(args, token, first_block + r, _mm512_load_ps(sums + r * kRowBlock));
+  }
+}
+
+// R row blocks, all tokens. The slices are of nearly equal length.
+template <Format F, int R>
+void gemm_blocks(const LinearArgs& args, int64_t first_block) {
+  constexpr int kSlice = slice_groups(scale_len(F), has_min(F));
+  uint8_t* panel = args.scratch;
+  float* sums = reinterpret_cast<float*>(args.scratch + kSumsAt);
+  const int64_t num_groups = args.weight->row_len / kGroupLen, num_slices = (num_groups + kSlice - 1) / kSlice;
+  for (int64_t token = 0; token < args.num_tokens; token += kChunkTokens) {
+    const int64_t end = token + kChunkTokens < args.num_tokens ? token + kChunkTokens : args.num_tokens;
+    __builtin_memset(sums, 0, size_t(end - token) * R * kRowBlock * sizeof(float));
+    for (int64_t s = 0; s < num_slices; ++s) {
+      const Slice slice{num_groups * s / num_slices, num_groups * (s + 1) / num_slices, first_block};
+      unpack_panel<F, R>(*args.weight, slice, panel);
+      multiply_chunk<R, scale_len(F), has_min(F)>(args, slice, token, end, panel, sums);
+    }
+    store_chunk<R>(args, first_block, token, end, sums);
+  }
+}
+
+template <Format F>
+void gemm(const LinearArgs& args) {
+  int64_t block = args.block_begin;
+  for (; block + 4 <= args.block_end; block += 4) gemm_blocks<F, 4>(args, block);
+  if (block + 2 <= args.block_end) gemm_blocks<F, 2>(args, block), block += 2;
+  if (block < args.block_end) gemm_blocks<F, 1>(args, block);
+}
+
+}  // namespace
+
+void gemm_quantized(const LinearArgs& args) {
+  switch (args.weight->format) {
+    case Format::q4_0: return gemm<Format::q4_0>(args);
+    case Format::q4_1: return gemm<Format::q4_1>(args);
+    case Format::q5_0: return gemm<Format::q5_0>(args);
+    case Format::q5_1: return gemm<Format::q5_1>(args);
+    case Format::q8_0: return gemm<Format::q8_0>(args);
+    case Format::q2_k: return gemm<Format::q2_k>(args);
+    case Format::q4_k: return gemm<Format::q4_k>(args);
+    case Format::q5_k: return gemm<Format::q5_k>(args);
+    case Format::q6_k: return gemm<Format::q6_k>(args);
+    case Format::q4_lut: return gemm<Format::q4_lut>(args);
+    default: return;  // float formats have their own entry
+  }
+}
+
+}  // namespace roofline::avx512

@@ -1,0 +1,133 @@
+// M = 1 over quantized weights: a stream of memory. Eight row blocks advance together, each prefetching its own future, because the
+// hardware prefetcher follows one stream per page and stops at its end (docs/kernels/linear.md has the measurements). The
+// activations' broadcasts are shared by the streams: zmm loads are scarcer than dot products.
+#include "kernels/linear/avx512_parts.h"
+#include "kernels/linear/avx512_unpack.h"
+
+namespace roofline::avx512 {
+namespace {
+
+inline constexpr int kPrefetchBytes = 1280;
+
+// One group of 32 activations, broadcast.
+template <Format F>
+struct GroupInput {
+  static constexpr int kHalves = kGroupLen / scale_len(F);
+  __m512i a[8];
+  __m512i compensation[kHalves];  // - code offset * sum of the activations
+  __m512 scale;
+  __m512 scaled_sum[kHalves];     // d * sum, for the minima
+
+  GroupInput(const QuantizedRows& x, int64_t row, int64_t group) {
+    const int8_t* q = x.q + row * x.q_stride + group * kGroupLen;
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+      int32_t four;
+      __builtin_memcpy(&four, q + 4 * j, 4);
+      a[j] = _mm512_set1_epi32(four);
+    }
+    const int32_t* sum16 = x.sum16 + row * x.sum_stride + 2 * group;
+    const float d = x.scale[row * x.scale_stride + group];
+    scale = _mm512_set1_ps(d);
+#pragma GCC unroll 2
+    for (int h = 0; h < kHalves; ++h) {
+      const int32_t sum = kHalves == 2 ? sum16[h] : sum16[0] + sum16[1];
+      compensation[h] = _mm512_set1_epi32(-code_offset(F) * sum);
+      if constexpr (has_min(F)) scaled_sum[h] = _mm512_set1_ps(d * float(sum));
+    }
+  }
+};
+
+// acc + one group of one row block, in the order of the contract.
+template <Format F>
+inline __m512 add_group(const uint8_t* tile, int in_tile, const TileScales& shared, __m512i table, const GroupInput<F>& x,
+                        __m512 acc) {
+  constexpr int kHalves = GroupInput<F>::kHalves;
+  __m512i u[8];
+  unpack_codes<F>(group_codes<F>(tile, in_tile), table, u);
+#pragma GCC unroll 2
+  for (int h = 0; h < kHalves; ++h) {
+    __m512i even = x.compensation[h], odd = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int j = h * 4; j < (h + 1) * 8 / kHalves; j += 2) {
+      even = _mm512_dpbusd_epi32(even, u[j], x.a[j]);
+      odd = _mm512_dpbusd_epi32(odd, u[j + 1], x.a[j + 1]);
+    }
+    const __m512 dot = _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd));
+    const int index = in_tile * kHalves + h;
+    acc = _mm512_fmadd_ps(dot, _mm512_mul_ps(group_scale<F>(tile, shared, index), x.scale), acc);
+    if constexpr (has_min(F)) acc = _mm512_fmadd_ps(group_min<F>(tile, shared, index), x.scaled_sum[h], acc);
+  }
+  return acc;
+}
+
+template <Format F>
+inline void prefetch_group(const uint8_t* tile, int in_tile) {
+  constexpr int kShare = tile_bytes(F) / (tile_len(F) / kGroupLen);
+  const uint8_t* ahead = tile + in_tile * kShare + kPrefetchBytes;
+#pragma GCC unroll 16
+  for (int at = 0; at < kShare; at += 64) _mm_prefetch(reinterpret_cast<const char*>(ahead + at), _MM_HINT_T0);
+}
+
+// Row blocks first, first + step, ... (S of them), all of K.
+template <Format F, int S>
+void run_streams(const LinearArgs& args, int64_t row, int64_t first, int64_t step) {
+  constexpr int kGroups = tile_len(F) / kGroupLen;
+  const PackedWeight& weight = *args.weight;
+  const __m512i table = unsigned_table(F == Format::q4_lut ? weight.lut : nullptr);
+  const uint8_t* tile = weight.tiles + first * weight.block_stride_bytes;
+  const int64_t stream_bytes = step * weight.block_stride_bytes;
+  __m512 acc[S];
+#pragma GCC unroll 8
+  for (int s = 0; s < S; ++s) acc[s] = _mm512_setzero_ps();
+  for (int64_t group = 0; group < weight.row_len / kGroupLen; group += kGroups, tile += tile_bytes(F)) {
+    TileScales shared[S];
+#pragma GCC unroll 8
+    for (int s = 0; s < S; ++s) shared[s] = load_tile_scales<F>(tile + s * stream_bytes);
+    for (int g = 0; g < kGroups; ++g) {
+      const GroupInput<F> x(args.quantized, row, group + g);
+#pragma GCC unroll 8
+      for (int s = 0; s < S; ++s) {
+        prefetch_group<F>(tile + s * stream_bytes, g);
+        acc[s] = add_group<F>(tile + s * stream_bytes, g, shared[s], table, x, acc[s]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int s = 0; s < S; ++s) store_block(args, 0, first + s * step, acc[s]);
+}
+
+// Cuts the range in S equal parts and walks them side by side; what remains goes to fewer streams.
+template <Format F, int S>
+void gemv_range(const LinearArgs& args, int64_t row, int64_t begin, int64_t end) {
+  const int64_t step = (end - begin) / S;
+  for (int64_t i = 0; i < step; ++i) run_streams<F, S>(args, row, begin + i, step);
+  if constexpr (S > 1) {
+    gemv_range<F, S / 2>(args, row, begin + step * S, end);
+  }
+}
+
+template <Format F>
+void gemv(const LinearArgs& args) {
+  gemv_range<F, 8>(args, activation_row(args, 0), args.block_begin, args.block_end);
+}
+
+}  // namespace
+
+void gemv_quantized(const LinearArgs& args) {
+  switch (args.weight->format) {
+    case Format::q4_0: return gemv<Format::q4_0>(args);
+    case Format::q4_1: return gemv<Format::q4_1>(args);
+    case Format::q5_0: return gemv<Format::q5_0>(args);
+    case Format::q5_1: return gemv<Format::q5_1>(args);
+    case Format::q8_0: return gemv<Format::q8_0>(args);
+    case Format::q2_k: return gemv<Format::q2_k>(args);
+    case Format::q4_k: return gemv<Format::q4_k>(args);
+    case Format::q5_k: return gemv<Format::q5_k>(args);
+    case Format::q6_k: return gemv<Format::q6_k>(args);
+    case Format::q4_lut: return gemv<Format::q4_lut>(args);
+    default: return;  // float formats have their own entry
+  }
+}
+
+}  // namespace roofline::avx512
