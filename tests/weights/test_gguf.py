@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from roofline.core.errors import ModelFormatError, ModelNotFoundError
 from roofline.weights.checkpoint import open_checkpoint
 from roofline.weights.schemes import SCHEMES
+from support.gguf_bytes import ARRAY, STRING, array, gguf_bytes, key_value, string
 from support.random_blocks import random_blocks
 
 METADATA = {
@@ -45,6 +47,16 @@ def write_gguf(path: Path, tensors: dict[str, tuple[str, np.ndarray]], **arrays:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def test_vocabulary_of_262144_reads_in_under_a_second(tmp_path: Path) -> None:
+    tokens = b"".join(string(f"token{index}") for index in range(262144))
+    path = tmp_path / "a.gguf"
+    path.write_bytes(gguf_bytes(key_values=[key_value("tokens", ARRAY, array(STRING, 262144, tokens))]))
+    start_s = time.process_time()
+    metadata = open_checkpoint(path).metadata
+    assert time.process_time() - start_s < 1
+    assert metadata["tokens"][::65536] == ["token0", "token65536", "token131072", "token196608"]
 
 
 def one_tensor_of_each_scheme() -> dict[str, tuple[str, np.ndarray]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import tracemalloc
 from pathlib import Path
@@ -38,6 +39,10 @@ def assert_refused(content: bytes, message: str, folder: Path) -> None:
     """ModelFormatError with the file's name and `message`, in under a second and 4 MB."""
     path = folder / "x.gguf"
     path.write_bytes(content)
+    assert_refused_at(path, message)
+
+
+def assert_refused_at(path: Path, message: str) -> None:
     tracemalloc.start()
     start_s = time.process_time()
     with pytest.raises(ModelFormatError, match=message) as caught:
@@ -109,6 +114,14 @@ def test_gguf02_bad_metadata(case: str, tmp_path: Path) -> None:
     raw, message = BAD_METADATA[case]
     num_key_values = 2 if case == "twice" else 1
     assert_refused(gguf_bytes(key_values=[raw], num_key_values=num_key_values), message, tmp_path)
+
+
+def test_gguf02_header_as_long_as_a_large_file(tmp_path: Path) -> None:
+    """Every byte that the string claims exists, but no header is that long: it must not be copied."""
+    path = tmp_path / "large.gguf"
+    path.write_bytes(gguf_bytes(key_values=[key_value("k", STRING, string("", length=2**28))]))
+    os.truncate(path, 2**28 + 4096)  # sparse: takes no room on the disk
+    assert_refused_at(path, "'k' needs 268435456 bytes .* a header may have 268435456")
 
 
 @pytest.mark.parametrize("alignment", [0, 1, 3, 24, 2**17, 2**31, 2**32 - 1])

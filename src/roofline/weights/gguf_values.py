@@ -25,6 +25,9 @@ _NUMBERS: Final = {type_id: np.dtype(code) for type_id, code in _NUMBER_FORMATS.
 
 # A vocabulary of a million tokens with scores, types and merges stays under 2^23; beyond it is a hostile file.
 _MAX_ARRAY_ELEMENTS: Final = 1 << 24
+# Real headers, a quarter of a million tokens included, stay under 16 MiB. Without a bound, a hostile header could have
+# all of a large file copied as one string.
+_MAX_HEADER_BYTES: Final = 1 << 28
 _MAX_ARRAY_DEPTH: Final = 4
 _MAX_KEY_BYTES: Final = 65535  # by the format's definition
 _STRING_LENGTH: Final = struct.Struct("<Q")
@@ -38,7 +41,7 @@ class HeaderReader:
     def __init__(self, file: MappedFile) -> None:
         self.path = file.path
         self._map = file.map
-        self._end = file.nbytes
+        self._end = min(file.nbytes, _MAX_HEADER_BYTES)
         self._num_elements_left = _MAX_ARRAY_ELEMENTS
         self.position = 0
 
@@ -49,22 +52,25 @@ class HeaderReader:
     def error(self, message: str, hint: str = "") -> ModelFormatError:
         return ModelFormatError(f"{self.path}: {message}", hint=hint)
 
+    def _past_end(self, claim: str, consequence: str) -> ModelFormatError:
+        end = f"the file has {self._end} bytes" if self._end < _MAX_HEADER_BYTES else f"a header may have {self._end}"
+        return self.error(
+            f"{claim}, but {end}: {consequence}", hint="the file is cut short or damaged: download it again"
+        )
+
     def require(self, num_bytes: int, field: str) -> None:
         """Raise unless `num_bytes` more exist."""
         if num_bytes > self.bytes_left:
-            raise self.error(
-                f"{field} needs {num_bytes} bytes at byte {self.position}, but the file ends after "
-                f"{self._end} bytes: {num_bytes - self.bytes_left} bytes are missing",
-                hint="the file is cut short or damaged: download it again",
+            missing = num_bytes - self.bytes_left
+            raise self._past_end(
+                f"{field} needs {num_bytes} bytes at byte {self.position}", f"{missing} bytes are missing"
             )
 
     def require_items(self, count: int, min_bytes: int, field: str) -> None:
         """Raise unless `count` items of at least `min_bytes` each can follow."""
         if count > self.bytes_left // min_bytes:
-            raise self.error(
-                f"{field} claims {count} items of at least {min_bytes} bytes, but {self.bytes_left} bytes are left",
-                hint="the file is cut short or damaged: download it again",
-            )
+            what = f"{field} claims {count} items of at least {min_bytes} bytes"
+            raise self._past_end(what, f"{self.bytes_left} bytes are left")
 
     def take(self, num_bytes: int, field: str) -> bytes:
         self.require(num_bytes, field)
@@ -148,9 +154,6 @@ class HeaderReader:
                 f"{field}[{len(strings)}] is not UTF-8: {error.reason} at its byte {error.start}"
             ) from error
         if position > end:
-            raise self.error(
-                f"{field}[{len(strings)}] of {count} runs past the end of the file at {end} bytes",
-                hint="the file is cut short or damaged: download it again",
-            )
+            raise self._past_end(f"{field} claims {count} items", f"item {len(strings)} runs past the end")
         self.position = position
         return strings
