@@ -1,4 +1,4 @@
-// CPU features, tiers and the thread pool for Python. A tier crosses the border by name: "ref", "avx2", "avx512", "amx".
+// CPU features, tiers, the thread pool and the measurements on it for Python. A tier crosses the border by name: "ref", "avx2", "avx512", "amx".
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -9,6 +9,7 @@
 
 #include "bind/module.h"
 #include "runtime/cpu_features.h"
+#include "runtime/measure.h"
 #include "runtime/thread_pool.h"
 
 namespace nb = nanobind;
@@ -36,6 +37,37 @@ std::string allowed_isa(const std::string& cap) {
   return cap;
 }
 
+// The machine must run the tier: a probe of another would end the process.
+Isa runnable_isa(const std::string& name) { return isa_from_name(allowed_isa(name)); }
+
+MacKind mac_kind(const std::string& name) {
+  if (name == "int8") return MacKind::int8;
+  if (name == "fp32") return MacKind::fp32;
+  throw std::invalid_argument("unknown arithmetic: " + name + " (known: int8, fp32)");
+}
+
+void register_measurements(nb::module_& m) {
+  m.def("measure_read_bytes_per_s",
+        [](ThreadPool& pool, const std::string& isa, int64_t working_set_bytes, double duration_s) {
+          const Isa tier = runnable_isa(isa);
+          nb::gil_scoped_release release;
+          return measure_read_bytes_per_s(pool, tier, working_set_bytes, duration_s);
+        },
+        nb::arg("pool"), nb::arg("isa"), nb::arg("working_set_bytes"), nb::arg("duration_s"), "One rate a trial.");
+  m.def("measure_macs_per_s",
+        [](ThreadPool& pool, const std::string& isa, const std::string& kind, double duration_s) {
+          const Isa tier = runnable_isa(isa);
+          const MacKind arithmetic = mac_kind(kind);
+          nb::gil_scoped_release release;
+          return measure_macs_per_s(pool, tier, arithmetic, duration_s);
+        },
+        nb::arg("pool"), nb::arg("isa"), nb::arg("kind"), nb::arg("duration_s"), "kind: 'int8' or 'fp32'. One rate a trial.");
+  m.def("measure_barrier_s", &measure_barrier_s, nb::arg("pool"), nb::arg("num_trials"),
+        nb::call_guard<nb::gil_scoped_release>(), "Seconds a barrier, one value a trial.");
+  m.def("measure_wake_s", &measure_wake_s, nb::arg("pool"), nb::arg("num_trials"),
+        nb::call_guard<nb::gil_scoped_release>(), "Seconds to wake a parked pool, one value a trial.");
+}
+
 }  // namespace
 
 void register_runtime(nb::module_& m) {
@@ -47,6 +79,7 @@ void register_runtime(nb::module_& m) {
   nb::class_<ThreadPool>(m, "ThreadPool", "num_threads - 1 workers and the caller; see runtime/thread_pool.h.")
       .def(nb::init<int>(), nb::arg("num_threads"))
       .def_prop_ro("num_threads", &ThreadPool::num_threads);
+  register_measurements(m);
 }
 
 }  // namespace roofline::bind

@@ -78,6 +78,14 @@ def resolve(user: UserConfig, hardware: Hardware, model: ModelFacts) -> tuple[En
     return config, tuple(decisions.made)
 
 
+def machine_decisions(user: UserConfig, hardware: Hardware) -> tuple[Decision, ...]:
+    """The decisions that need no model, as `resolve` would make them: threads and tier."""
+    decisions = _Decisions()
+    _threads(user, hardware, decisions)
+    _isa(user, hardware, decisions)
+    return tuple(decisions.made)
+
+
 def checked_int(name: str, value: object, low: int, high: int) -> int:
     """`value` if it is an integer from `low` to `high`, else ConfigError naming it and the range."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
