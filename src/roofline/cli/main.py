@@ -1,0 +1,57 @@
+"""The `roofline` command: joins the commands, each in its own file, and prints what they raise. No work happens here."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from roofline import __version__
+from roofline.cli.doctor import doctor
+from roofline.core.errors import RooflineError
+from roofline.core.isa import probe_isa
+
+app = typer.Typer(
+    help="An LLM inference engine that knows its floor.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(doctor)
+
+
+def version_line() -> str:
+    """Version and the kernel tiers in this build."""
+    support = probe_isa()
+    built = ", ".join(tier for tier, gaps in support.gaps.items() if "not built" not in gaps)
+    return f"roofline {__version__}, kernels: {built}"
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(version_line())
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print version and kernels.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point. A `RooflineError` is printed without a traceback and ends with status 1."""
+    try:
+        app()
+    except RooflineError as error:
+        console = Console(stderr=True, highlight=False)
+        console.print("[red]error:[/red]", end=" ")
+        console.print(error.message, markup=False)
+        if error.hint:
+            console.print(f"hint: {error.hint}", markup=False)
+        sys.exit(1)
