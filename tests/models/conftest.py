@@ -1,0 +1,59 @@
+"""Every test of this folder that takes `backend` runs once for each back end that is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from roofline.backends.base import BackendFactory
+from roofline.backends.reference import ReferenceBackend
+from roofline.models import LoadedModel, load_model
+from support.stepping import Stepper
+
+
+@dataclass(frozen=True)
+class BackendUnderTest:
+    """A back end and how far its logits may lie from transformers', as a share of the largest logit."""
+
+    name: str
+    make: BackendFactory
+    tolerance: float
+
+    def load(self, path: Path, *, num_blocks: int = 32, max_context_len: int | None = None) -> Stepper:
+        return self.of(load_model(path, max_context_len=max_context_len), num_blocks=num_blocks)
+
+    def of(self, loaded: LoadedModel, *, num_blocks: int = 32) -> Stepper:
+        return Stepper(self.make(loaded.model.program, loaded.weights, num_blocks=num_blocks))
+
+    def assert_close(self, logits: np.ndarray, expected: np.ndarray) -> None:
+        worst = np.abs(logits - expected).max() / np.abs(expected).max()
+        assert worst <= self.tolerance, f"{self.name}: off by {worst:.2e} of the largest logit"
+
+
+BACKENDS = [BackendUnderTest("reference", ReferenceBackend, 1e-4)]
+
+
+@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+def backend(request: pytest.FixtureRequest) -> BackendUnderTest:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., object]:
+    """`tiny(family, **config changes)`: a tiny random model, made once a session; skipped without transformers."""
+    pytest.importorskip("transformers")
+    from support.tiny_models import make_model
+
+    made: dict[str, object] = {}
+
+    def make(family: str, **changes: object) -> object:
+        key = f"{family} {sorted(changes.items())}"
+        if key not in made:
+            made[key] = make_model(family, tmp_path_factory.mktemp(family), **changes)
+        return made[key]
+
+    return make
