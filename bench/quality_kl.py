@@ -31,9 +31,8 @@ def token_ids(model: str, into: pathlib.Path) -> dict[str, list[int]]:
     """Ids of each held text with the model's own BOS, from DIR/ids.json, or tokenized here and kept there."""
     kept = into / "ids.json"
     if not kept.exists():
-        from roofline.text.load import load_tokenizer
-
         from roofline.models.loading import load_model
+        from roofline.text.load import load_tokenizer
 
         checkpoint = load_model(model).checkpoint
         tokenizer = load_tokenizer(checkpoint.format, checkpoint.metadata, checkpoint.path)
