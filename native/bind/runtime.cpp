@@ -77,7 +77,7 @@ void register_runtime(nb::module_& m) {
         "What keeps the tier from running here: CPU flags, 'not built', the AMX permission. Empty: it runs.");
   m.def("allowed_isa", &allowed_isa, nb::arg("cap"), "`cap` when it runs here, else ValueError naming what is missing.");
   nb::class_<ThreadPool>(m, "ThreadPool", "num_threads - 1 workers and the caller; see runtime/thread_pool.h.")
-      .def(nb::init<int>(), nb::arg("num_threads"))
+      .def(nb::init<int, const std::vector<int>&>(), nb::arg("num_threads"), nb::arg("cpus") = std::vector<int>{})
       .def_prop_ro("num_threads", &ThreadPool::num_threads);
   register_measurements(m);
 }

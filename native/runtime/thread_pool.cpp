@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <mutex>
 #include <stdexcept>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -71,30 +74,74 @@ struct alignas(64) Gate {
 
  private:
   bool spin_past(uint32_t seen, Spin spin, Clock::duration park_after) {
-    const auto start = Clock::now();
+    if (poll(seen)) return true;           // most waits end here: reading the clock would cost a fifth of a barrier
+    const auto deadline = Clock::now() + park_after;
     do {
-      for (int i = 0; i < kPausesPerLook; ++i) {
-        if (value.load(std::memory_order_acquire) != seen) return true;
-        cpu_pause();
-      }
       if (spin == Spin::yield) std::this_thread::yield();
-    } while (Clock::now() - start < park_after);
+      if (poll(seen)) return true;
+    } while (Clock::now() < deadline);
+    return false;
+  }
+
+  bool poll(uint32_t seen) {
+    for (int i = 0; i < kPausesPerLook; ++i) {
+      if (value.load(std::memory_order_acquire) != seen) return true;
+      cpu_pause();
+    }
     return false;
   }
 };
 
-int num_usable_cpus() {
 #if defined(__linux__)
-  cpu_set_t mask;
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0) return CPU_COUNT(&mask);
+struct CpuMask {
+  cpu_set_t words[8];                      // 8192 CPUs: one cpu_set_t is too small for the largest machines
+
+  int count() const { return CPU_COUNT_S(sizeof words, words); }
+  bool has(int cpu) const { return cpu >= 0 && CPU_ISSET_S(static_cast<size_t>(cpu), sizeof words, words); }
+  void add(int cpu) { CPU_SET_S(static_cast<size_t>(cpu), sizeof words, words); }
+  // The kernel keeps a thread inside its cpuset, so a set that shrank since costs speed, not correctness.
+  void confine_this_thread() const { sched_setaffinity(0, sizeof words, words); }
+};
+
+CpuMask this_threads_mask() {
+  CpuMask mask{};
+  if (sched_getaffinity(0, sizeof mask.words, mask.words) != 0)
+    throw std::system_error(errno, std::generic_category(), "sched_getaffinity");
+  return mask;
+}
+#else
+struct CpuMask {                           // no affinity here: the set only counts
+  std::vector<int> cpus;
+
+  int count() const { return static_cast<int>(cpus.size()); }
+  bool has(int cpu) const { return std::find(cpus.begin(), cpus.end(), cpu) != cpus.end(); }
+  void add(int cpu) { cpus.push_back(cpu); }
+  void confine_this_thread() const {}
+};
+
+CpuMask this_threads_mask() {
+  CpuMask mask;
+  for (unsigned cpu = 0; cpu < std::max(1u, std::thread::hardware_concurrency()); ++cpu) mask.add(static_cast<int>(cpu));
+  return mask;
+}
 #endif
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+
+CpuMask worker_mask(const std::vector<int>& cpus) {
+  const CpuMask allowed = this_threads_mask();
+  if (cpus.empty()) return allowed;
+  CpuMask mask{};
+  for (int cpu : cpus) {
+    if (!allowed.has(cpu)) throw std::invalid_argument("CPU outside the affinity mask: " + std::to_string(cpu));
+    mask.add(cpu);
+  }
+  return mask;
 }
 
 }  // namespace
 
 struct ThreadPool::State {
   const int num_threads;
+  const CpuMask mask;
   const pid_t owner;                       // a forked child has this memory, but none of the workers
   const Spin spin;
   std::mutex turn;
@@ -108,10 +155,11 @@ struct ThreadPool::State {
   alignas(64) std::atomic<int> num_running{0};
   alignas(64) std::atomic<int> num_arrived{0};
 
-  explicit State(int num_threads)
+  State(int num_threads, const CpuMask& mask)
       : num_threads(num_threads),
+        mask(mask),
         owner(getpid()),
-        spin(num_threads > num_usable_cpus() ? Spin::yield : Spin::pause) {}
+        spin(num_threads > mask.count() ? Spin::yield : Spin::pause) {}
 
   void spawn(ThreadPool* pool) {
     workers.reserve(static_cast<size_t>(num_threads - 1));
@@ -126,6 +174,7 @@ struct ThreadPool::State {
   }
 
   void serve(ThreadPool* pool, int index) {
+    mask.confine_this_thread();
     for (uint32_t seen = 0;; ++seen) {
       start.wait_past(seen, spin, kParkAfter);
       if (stopping) return;
@@ -167,9 +216,9 @@ Range share(int64_t size, int index, int count) {
   return {begin, begin + base + (index < extra ? 1 : 0)};
 }
 
-ThreadPool::ThreadPool(int num_threads) {
+ThreadPool::ThreadPool(int num_threads, const std::vector<int>& cpus) {
   if (num_threads < 1) throw std::invalid_argument("num_threads must be at least 1, got " + std::to_string(num_threads));
-  state_ = std::make_unique<State>(num_threads);
+  state_ = std::make_unique<State>(num_threads, worker_mask(cpus));
   state_->spawn(this);
 }
 
@@ -181,8 +230,8 @@ int ThreadPool::num_threads() const { return state_->num_threads; }
 
 void ThreadPool::run(void (*task)(void* context, Worker& worker), void* context) {
   if (state_->owner != getpid()) {                   // locks and counters froze at the fork in any state: start afresh
-    const int num_threads = state_.release()->num_threads;
-    state_ = std::make_unique<State>(num_threads);
+    const State& parent = *state_.release();
+    state_ = std::make_unique<State>(parent.num_threads, parent.mask);
     state_->spawn(this);
   }
   const std::lock_guard<std::mutex> lock(state_->turn);

@@ -1,10 +1,11 @@
 // A persistent pool: num_threads - 1 workers and the caller. It is passed in, never global. Workers spin briefly, then park; a barrier
-// that waits long yields, so a descheduled peer or an oversubscribed machine slows the step but never stalls it. Threads are not
-// pinned: they inherit the affinity mask of the thread that made the pool. docs/kernels/runtime.md has the times and the fork story.
+// that waits long yields, so a descheduled peer or an oversubscribed machine slows the step but never stalls it. No thread is pinned
+// to one CPU. docs/kernels/runtime.md has the times and the fork story.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace roofline {
 
@@ -26,7 +27,9 @@ Range share(int64_t size, int index, int count);
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int num_threads);                 // >= 1
+  // num_threads >= 1. Workers stay on `cpus` (empty: on the affinity mask of the thread that makes the pool); the caller's own thread
+  // is left as it is. std::invalid_argument for a CPU outside the mask.
+  explicit ThreadPool(int num_threads, const std::vector<int>& cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

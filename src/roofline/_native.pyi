@@ -1,5 +1,7 @@
 # Types of the extension module built from native/bind: one section per register function.
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,7 +12,7 @@ def isa_gaps(isa: str) -> list[str]: ...
 def allowed_isa(cap: str) -> str: ...
 
 class ThreadPool:
-    def __init__(self, num_threads: int) -> None: ...
+    def __init__(self, num_threads: int, cpus: Sequence[int] = ...) -> None: ...
     @property
     def num_threads(self) -> int: ...
 

@@ -1,4 +1,5 @@
 // Stress program for the thread pool, built and run by test_thread_pool.py. Usage: pool_stress correct|rates|idle|fork
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,7 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -77,11 +78,28 @@ bool callers_take_turns() {
   return total == 400;
 }
 
+bool workers_stay_on_their_cpus() {
+  ThreadPool pool(3, {0});
+  std::atomic<int> strays{0};
+  pool.run([](void* context, Worker& worker) {
+    if (worker.index > 0 && sched_getcpu() != 0) ++*static_cast<std::atomic<int>*>(context);
+  }, &strays);
+  try {
+    ThreadPool outside(2, {100000});
+    return false;
+  } catch (const std::invalid_argument&) {
+    return strays == 0;
+  }
+}
+
 int correct() {
   for (int num_threads : {1, 2, 3, 8})
     if (!ring_holds(num_threads, 100, 20)) return 1;
   if (!ring_holds(4, 2, 20)) return 2;
-  return shares_cover() && callers_take_turns() ? 0 : 3;
+  if (!shares_cover() || !callers_take_turns()) return 3;
+  cpu_set_t mask;                          // the first CPU may be outside this process's mask
+  const bool has_cpu_0 = sched_getaffinity(0, sizeof mask, &mask) == 0 && CPU_ISSET(0, &mask);
+  return !has_cpu_0 || workers_stay_on_their_cpus() ? 0 : 4;
 }
 
 // A decode-like step: 50 phases with `work` units of arithmetic shared by all threads.

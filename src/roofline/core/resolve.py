@@ -111,10 +111,10 @@ def _threads(user: UserConfig, hardware: Hardware, decisions: _Decisions) -> tup
     if user.threads is None:
         return decisions.add("num_threads", choice.num_threads, choice.reason), choice.cpus
     asked = checked_int("threads", user.threads, 1, MAX_THREADS)
-    reason = ASKED
-    if asked > choice.num_threads:
-        reason += f"; more than the {choice.num_threads} that can help ({choice.reason})"
-    return decisions.add("num_threads", asked, reason), choice.cpus
+    if asked <= choice.num_threads:
+        return decisions.add("num_threads", asked, ASKED), choice.cpus
+    reason = f"{ASKED}; more than the {choice.num_threads} that can help ({choice.reason})"
+    return decisions.add("num_threads", asked, reason), hardware.cpus
 
 
 def _isa(user: UserConfig, hardware: Hardware, decisions: _Decisions) -> str:
