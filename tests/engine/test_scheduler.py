@@ -181,5 +181,7 @@ def test_pool_refuses_what_is_not_there() -> None:
 
 
 def test_the_scheduler_needs_neither_numpy_nor_native_code() -> None:
-    code = "import sys, roofline.engine.scheduler; sys.exit(any(m in sys.modules for m in ('numpy', 'roofline._native')))"
+    code = (
+        "import sys, roofline.engine.scheduler; sys.exit(any(m in sys.modules for m in ('numpy', 'roofline._native')))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from roofline.core.errors import RooflineError
 from roofline.core.sampling import SamplingParams
 
 
@@ -105,4 +106,4 @@ class Completion:
     logprobs: tuple[PositionLogprobs, ...] | None
     timing: Timing
     seed: int
-    error: str | None = None
+    error: RooflineError | None = None

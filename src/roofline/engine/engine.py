@@ -1,0 +1,127 @@
+"""The step loop: admit, schedule, run the program, sample, commit. One thread drives it; LLM and the server stand above."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from roofline import _native
+from roofline.backends.base import Backend
+from roofline.core.config import EngineConfig
+from roofline.core.errors import RequestError
+from roofline.core.request import Completion, Request
+from roofline.core.sampling import SamplingParams, token_ids
+from roofline.engine.blocks import BlockPool
+from roofline.engine.generation import Generation
+from roofline.engine.sampler import draw
+from roofline.engine.scheduler import Scheduler
+from roofline.engine.step_batch import build_batch
+from roofline.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one step gave one request: text that became certain (perhaps none), and the completion when it has ended."""
+
+    request_id: int
+    text: str
+    completion: Completion | None
+
+
+class Engine:
+    """Runs requests over one back end. `eos_ids` are the model's own end tokens, `thread_pool` is the one that sampling shares."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        tokenizer: Tokenizer,
+        config: EngineConfig,
+        *,
+        eos_ids: frozenset[int],
+        thread_pool: _native.ThreadPool | None = None,
+    ) -> None:
+        self.config = config
+        self.scheduler = Scheduler(
+            BlockPool(backend.num_blocks, config.block_len),
+            max_tokens_per_step=config.max_tokens_per_step,
+            max_sequences=config.max_sequences,
+        )
+        self.num_failed = 0  # requests that ended with "error"
+        self._backend = backend
+        self._tokenizer = tokenizer
+        self._eos_ids = eos_ids
+        self._thread_pool = thread_pool
+        self._generations: dict[int, Generation] = {}
+        self._next_id = 0
+
+    @property
+    def has_work(self) -> bool:
+        return self.scheduler.has_work
+
+    def submit(self, prompt_ids: Sequence[int], params: SamplingParams) -> int:
+        """Queue a prompt and return the request's id. Raises RequestError for a prompt or parameters that the model can't take."""
+        request = self.checked_request(prompt_ids, params)
+        self._next_id += 1
+        self._generations[request.id] = Generation(request, self._tokenizer, self._eos_ids)
+        self.scheduler.add(request)
+        return request.id
+
+    def checked_request(self, prompt_ids: Sequence[int], params: SamplingParams) -> Request:
+        """The request that `submit` would queue, without queueing it."""
+        vocab_size = self._backend.program.vocab_size
+        params.check_vocab(vocab_size)
+        prompt = token_ids("prompt", prompt_ids)
+        for i, token in enumerate(prompt):
+            if token >= vocab_size:
+                raise RequestError(f"prompt[{i}]={token} is out of vocabulary: ids lie in [0, {vocab_size})")
+        max_len = self._max_len(len(prompt), params)
+        return Request(self._next_id, len(prompt), list(prompt), params, max_len)
+
+    def abort(self, request_id: int) -> Completion | None:
+        """End a request now; its partial answer, or None if it had ended already."""
+        generation = self._generations.pop(request_id, None)
+        if generation is None:
+            return None
+        generation.abort()
+        self.scheduler.finish(generation.request)
+        return generation.completion()
+
+    def step(self) -> list[Output]:
+        """One pass over the model. When the back end raises, the requests of this step are dropped and the error goes on."""
+        slices = self.scheduler.schedule()
+        if not slices:
+            return []
+        for piece in slices:
+            self._generations[piece.request.id].start()
+        try:
+            logits = self._backend.step(build_batch(slices))
+        except BaseException:
+            for piece in slices:
+                self.abort(piece.request.id)
+            raise
+        sampled = [self._generations[piece.request.id] for piece in slices if piece.wants_logits]
+        draws = draw(logits, [generation.state for generation in sampled], self._thread_pool)
+        self.scheduler.commit(slices)
+        return [self._advance(generation, one) for generation, one in zip(sampled, draws, strict=True)]
+
+    def _advance(self, generation: Generation, one: _native.Draw) -> Output:
+        text = generation.accept(one)
+        request = generation.request
+        if generation.finish_reason is None:
+            return Output(request.id, text, None)
+        completion = generation.completion()
+        self.num_failed += completion.error is not None
+        del self._generations[request.id]
+        self.scheduler.finish(request)
+        return Output(request.id, text, completion)
+
+    def _max_len(self, prompt_len: int, params: SamplingParams) -> int:
+        limit = self.config.max_context
+        if prompt_len == 0:
+            raise RequestError("the prompt is empty", hint="this model has no BOS token to start from: give some text")
+        if prompt_len >= limit:
+            raise RequestError(
+                f"the prompt has {prompt_len} tokens, and the context holds {limit} with at least one of the answer",
+                hint="shorten the prompt, or load the model with a larger max_context",
+            )
+        return limit if params.max_tokens is None else min(limit, prompt_len + params.max_tokens)
