@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from roofline import __version__
+from roofline.cli import models
 from roofline.cli.doctor import doctor
 from roofline.core.errors import RooflineError
 from roofline.core.isa import probe_isa
 
+
+class ErrorPrinter(TyperGroup):
+    """Prints a RooflineError with its hint, without a traceback, and ends with status 2, as for a wrong option."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RooflineError as error:
+            console = Console(stderr=True, highlight=False, soft_wrap=True)
+            console.print("[red]error:[/red]", end=" ")
+            console.print(error.message, markup=False)
+            if error.hint:
+                console.print(f"hint: {error.hint}", markup=False)
+            raise typer.Exit(2) from error
+
+
 app = typer.Typer(
+    cls=ErrorPrinter,
     help="An LLM inference engine that knows its floor.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(doctor)
+app.add_typer(models.app, name="models")
 
 
 def version_line() -> str:
@@ -45,13 +64,5 @@ def _options(
 
 
 def main() -> None:
-    """Entry point. A `RooflineError` is printed without a traceback and ends with status 1."""
-    try:
-        app()
-    except RooflineError as error:
-        console = Console(stderr=True, highlight=False)
-        console.print("[red]error:[/red]", end=" ")
-        console.print(error.message, markup=False)
-        if error.hint:
-            console.print(f"hint: {error.hint}", markup=False)
-        sys.exit(1)
+    """Entry point of the installed command."""
+    app()
