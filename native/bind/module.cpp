@@ -8,4 +8,5 @@ NB_MODULE(_native, m) {
   roofline::bind::register_linear(m);
   roofline::bind::register_pointwise(m);
   roofline::bind::register_attention(m);
+  roofline::bind::register_executor(m);
 }

@@ -10,5 +10,6 @@ void register_sampling(nanobind::module_& m);     // sampling.cpp: sampler state
 void register_linear(nanobind::module_& m);       // linear.cpp: packing and products, for tests and micro-benchmarks
 void register_pointwise(nanobind::module_& m);    // pointwise.cpp: row operations, for tests
 void register_attention(nanobind::module_& m);    // attention.cpp: cache appends and tiles, for tests and micro-benchmarks
+void register_executor(nanobind::module_& m);     // executor.cpp: whole steps of a model
 
 }  // namespace roofline::bind

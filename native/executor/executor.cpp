@@ -1,0 +1,185 @@
+// Memory and steps of the executor.
+#include "executor/executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+
+namespace roofline {
+namespace {
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+int64_t num_blocks(const PackedWeight& weight) { return (weight.num_rows + kRowBlock - 1) / kRowBlock; }
+
+int64_t tile_bytes(const PackedWeight& weight) { return num_blocks(weight) * weight.block_stride_bytes; }
+
+// Marks the executor busy for a scope; a second step at the same time is refused, not interleaved.
+class Busy {
+ public:
+  explicit Busy(std::atomic<bool>* flag) : flag_(flag) {
+    if (flag->exchange(true, std::memory_order_acquire)) throw std::runtime_error("a step is already running on this executor");
+  }
+  ~Busy() { flag_->store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool>* flag_;
+};
+
+struct PackTask {
+  Weight* weight;
+  const uint8_t* rows;
+};
+
+void pack_share(void* context, Worker& worker) {
+  const auto& task = *static_cast<PackTask*>(context);
+  const BlockRange home = task.weight->home[static_cast<size_t>(worker.index)];
+  if (home.begin >= home.end) return;
+  const PackedWeight& packed = task.weight->packed;
+  pack_row_blocks(task.weight->scheme.c_str(), task.rows, packed.num_rows, packed.row_len, home.begin, home.end,
+                  const_cast<uint8_t*>(packed.tiles));
+}
+
+}  // namespace
+
+int64_t Executor::attention_bytes() const {
+  int64_t most = 0;
+  for (const auto& schedule : schedules_) {
+    most = std::max(most, attention_scratch_bytes(schedule->tile_rows(), schedule->geometry().head_size));
+  }
+  return round_up(most, kCacheLineBytes);
+}
+
+int64_t Executor::partial_bytes() const {
+  int64_t most = 0;
+  for (const auto& schedule : schedules_) most = std::max(most, schedule->max_partial_bytes());
+  return most;
+}
+
+int64_t Executor::lane_bytes() const {
+  return kLinearScratchBytes + attention_bytes() + limits_.max_tokens * kColumnScratchLen * static_cast<int64_t>(sizeof(float));
+}
+
+MemoryUse Executor::memory() const {
+  MemoryUse use{};
+  for (const auto& weight : weights_) use.weights_bytes += tile_bytes(weight->packed);
+  for (const auto& vector : vectors_) use.weights_bytes += static_cast<int64_t>(vector->size() * sizeof(float));
+  for (const auto& layer : kv_layers_) use.kv_bytes += layer->block_stride_bytes * limits_.num_blocks;
+  for (const auto& buffer : floats_) use.scratch_bytes += buffer->size_bytes();
+  for (const auto& buffer : quants_) use.scratch_bytes += buffer->size_bytes();
+  for (const auto& rope : ropes_) use.scratch_bytes += static_cast<int64_t>((rope->cos.size() + rope->sin.size()) * sizeof(float));
+  use.scratch_bytes += limits_.num_threads * lane_bytes() + partial_bytes();
+  return use;
+}
+
+void Executor::commit() {
+  require_open();
+  if (!has_logits_) throw std::invalid_argument("the executor has no logits phase");
+  place_weights();
+  place_kv();
+  place_scratch();
+  step_.row_seqs.resize(static_cast<size_t>(limits_.max_tokens));
+  phase_s_.assign(phases_.size(), 0.0);
+  pool_ = std::make_unique<ThreadPool>(limits_.num_threads);
+}
+
+void Executor::place_weights() {
+  Layout layout;
+  std::vector<int64_t> offsets;
+  for (const auto& weight : weights_) offsets.push_back(layout.take(tile_bytes(weight->packed)));
+  weight_arena_ = Arena(layout.total_bytes());
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    Weight& weight = *weights_[i];
+    weight.packed.tiles = weight_arena_.data() + offsets[i];
+    if (!weight.home.empty()) continue;                // an expert: any thread may read any of it
+    for (int t = 0; t < limits_.num_threads; ++t) {
+      const Range blocks = share(num_blocks(weight.packed), t, limits_.num_threads);
+      weight.home.push_back({blocks.begin, blocks.end});
+    }
+  }
+  is_packed_.assign(weights_.size(), false);
+}
+
+void Executor::place_kv() {
+  Layout layout;
+  std::vector<int64_t> offsets;
+  for (const auto& layer : kv_layers_) offsets.push_back(layout.take(layer->block_stride_bytes * limits_.num_blocks));
+  kv_arena_ = Arena(layout.total_bytes());
+  for (size_t i = 0; i < kv_layers_.size(); ++i) kv_layers_[i]->base = kv_arena_.data() + offsets[i];
+}
+
+void Executor::place_scratch() {
+  Layout layout;
+  std::vector<int64_t> offsets;
+  for (const auto& buffer : floats_) offsets.push_back(layout.take(buffer->size_bytes()));
+  for (const auto& buffer : quants_) offsets.push_back(layout.take(buffer->size_bytes()));
+  const int64_t partials = layout.take(partial_bytes());
+  const int64_t lanes = layout.take(limits_.num_threads * lane_bytes());
+  scratch_arena_ = Arena(layout.total_bytes());
+  uint8_t* base = scratch_arena_.data();
+  for (size_t i = 0; i < floats_.size(); ++i) floats_[i]->data = reinterpret_cast<float*>(base + offsets[i]);
+  for (size_t i = 0; i < quants_.size(); ++i) quants_[i]->place(base + offsets[floats_.size() + i]);
+  for (const auto& schedule : schedules_) schedule->place(reinterpret_cast<float*>(base + partials));
+  make_lanes(base + lanes);
+}
+
+void Executor::make_lanes(uint8_t* memory) {
+  for (int i = 0; i < limits_.num_threads; ++i) {
+    uint8_t* own = memory + i * lane_bytes();
+    lanes_.push_back({i, limits_.num_threads, own, reinterpret_cast<float*>(own + kLinearScratchBytes),
+                      reinterpret_cast<float*>(own + kLinearScratchBytes + attention_bytes())});
+  }
+}
+
+void Executor::pack(int id, const uint8_t* rows) {
+  if (pool_ == nullptr) throw std::invalid_argument("pack comes after commit");
+  PackTask task{&at(weights_, id, "weight"), rows};
+  pool_->run(pack_share, &task);
+  is_packed_[static_cast<size_t>(id)] = true;
+}
+
+void Executor::step(const StepInput& input) {
+  if (pool_ == nullptr || std::find(is_packed_.begin(), is_packed_.end(), false) != is_packed_.end()) {
+    throw std::invalid_argument("step comes after commit and after all weights are packed");
+  }
+  const Busy busy(&is_stepping_);
+  check_step(input, {limits_.max_tokens, limits_.max_context, limits_.num_blocks, limits_.vocab_size});
+  step_.input = input;
+  for (int64_t seq = 0; seq < input.num_seqs; ++seq) {
+    std::fill(step_.row_seqs.begin() + input.seq_starts[seq], step_.row_seqs.begin() + input.seq_starts[seq + 1], static_cast<int32_t>(seq));
+  }
+  for (const auto& schedule : schedules_) schedule->forget();
+  for (const auto& phase : phases_) phase->prepare(step_);
+  pool_->run(&Executor::run_phases, this);
+  traced_steps_ += traces_ ? 1 : 0;
+}
+
+void Executor::run_phases(void* context, Worker& worker) { static_cast<Executor*>(context)->run_lane(worker); }
+
+void Executor::run_lane(Worker& worker) {
+  const Lane& lane = lanes_[static_cast<size_t>(worker.index)];
+  const bool traces = traces_ && worker.index == 0;
+  double begin_s = traces ? now_s() : 0.0;
+  for (size_t i = 0; i < phases_.size(); ++i) {
+    phases_[i]->run(step_, lane);
+    if (i + 1 < phases_.size()) worker.barrier();      // the end of the run is the last one's
+    if (!traces) continue;
+    const double end_s = now_s();
+    phase_s_[i] += end_s - begin_s;
+    begin_s = end_s;
+  }
+}
+
+void Executor::enable_trace(bool on) {
+  traces_ = on;
+  traced_steps_ = 0;
+  std::fill(phase_s_.begin(), phase_s_.end(), 0.0);
+}
+
+std::vector<PhaseTime> Executor::trace() const {
+  std::vector<PhaseTime> times;
+  for (size_t i = 0; i < phases_.size(); ++i) times.push_back({phases_[i]->name, phase_s_.empty() ? 0.0 : phase_s_[i]});
+  return times;
+}
+
+}  // namespace roofline

@@ -1,0 +1,56 @@
+#include "executor/row_phase.h"
+
+#include <cstring>
+
+#include "runtime/thread_pool.h"
+
+namespace roofline {
+
+void RowPhase::run(const Step& step, const Lane& lane) {
+  const int64_t num_rows = space_ == RowSpace::tokens ? step.input.num_tokens : step.input.num_logit_rows;
+  const Range rows = share(num_rows, lane.index, lane.count);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    for (const auto& op : ops_) op->run(step, row);
+  }
+}
+
+void EmbedOp::run(const Step& step, int64_t row) const {
+  const uint8_t* bytes = source.rows + step.input.token_ids[row] * source.row_bytes;
+  dequantize_row(source.scheme.c_str(), bytes, source.row_len, out.row(row));
+  if (scale != 1.0f) kernels.scale(out.row(row), scale, source.row_len, out.row(row));
+}
+
+void GatherOp::run(const Step& step, int64_t row) const {
+  std::memcpy(out.row(row), x.row(step.input.logit_rows[row]), static_cast<size_t>(x.width) * sizeof(float));
+}
+
+void NormOp::run(const Step&, int64_t row) const {
+  kernels.rms_norm(x.row(row), weight, eps, num_groups, group_len, out.row(row));
+}
+
+void QuantizeOp::run(const Step&, int64_t row) const {
+  const QuantBuffer::Target to = out.target(row, 0);
+  kernels.quantize(x.row(row), x.width, to.q, to.scale, to.sum16);
+}
+
+void RopeOp::run(const Step& step, int64_t row) const {
+  const int64_t at = step.input.positions[row] * table.half_len;
+  kernels.rope(x.row(row), num_heads, head_size, 2 * table.half_len, &table.cos[at], &table.sin[at], table.style);
+}
+
+void AppendOp::run(const Step& step, int64_t row) const {
+  const int32_t* block_table = step.input.block_table(step.row_seqs[row]);
+  kernels.append(cache, block_table, step.input.positions[row], k.row(row), v.row(row));
+}
+
+void AddOp::run(const Step&, int64_t row) const { kernels.add(a.row(row), b.row(row), out.width, out.row(row)); }
+
+void GatedActOp::run(const Step&, int64_t row) const {
+  kernels.gated_act(gate.row(row), up.row(row), act, out.width, out.row(row));
+}
+
+void SigmoidGateOp::run(const Step&, int64_t row) const {
+  kernels.scale(x.row(row), kernels.sigmoid(gate.row(row)[0]), out.width, out.row(row));
+}
+
+}  // namespace roofline
