@@ -1,0 +1,189 @@
+"""The CPU back end: owns a native executor with packed weights, KV cache and threads, and gives it step batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roofline._native import Executor
+from roofline.backends.base import WeightTensor
+from roofline.backends.cpu.emit import Emitter
+from roofline.backends.cpu.lower import lower
+from roofline.core.batch import Float32, StepBatch
+from roofline.core.errors import ConfigError
+from roofline.program.program import Program
+from roofline.weights.schemes import Scheme
+
+Progress = Callable[[int, int], None]
+"""Called with (done_bytes, total_bytes) of the checkpoint's weights while they are packed."""
+
+
+@dataclass(frozen=True)
+class CpuSettings:
+    """What the back end runs with; `core.resolve` chooses the values."""
+
+    threads: int
+    isa: str  # "ref", "avx2", "avx512" or "amx": the highest tier that kernels may use
+    kv_type: Literal["f16", "bf16", "f32"] = "f16"
+    max_tokens_per_step: int = 512
+    max_context: int = 8192
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes that a back end takes. An embedding stays in the mapped file and is counted only where it is the head too."""
+
+    weights_bytes: int
+    kv_bytes: int
+    scratch_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.weights_bytes + self.kv_bytes + self.scratch_bytes
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """Wall time of one phase, barrier included, summed over the traced steps."""
+
+    phase: str
+    seconds: float
+    threads: int
+
+
+class CpuBackend:
+    """Implements `Backend` on the native executor. One step at a time; a second one in another thread is refused."""
+
+    def __init__(
+        self,
+        program: Program,
+        weights: Mapping[str, WeightTensor],
+        *,
+        num_blocks: int,
+        settings: CpuSettings,
+        progress: Progress | None = None,
+    ) -> None:
+        """Pack `weights` in parallel and give their source pages back.
+
+        Raises ConfigError for settings that can't be honoured, UnsupportedModelError for an operator without a kernel.
+        """
+        self._program = program
+        self._num_blocks = num_blocks
+        self._settings = settings
+        self._schemes = {name: weight.scheme.name for name, weight in weights.items()}
+        self._native, emitter = _declare(program, weights, num_blocks, settings)
+        self._weight_ids = emitter.weight_ids
+        self._native.commit()
+        self._pack(weights, progress or (lambda done_bytes, total_bytes: None))
+
+    def _pack(self, weights: Mapping[str, WeightTensor], progress: Progress) -> None:
+        total_bytes = sum(weights[name].rows.nbytes for name in self._weight_ids)
+        done_bytes = 0
+        for name, weight_id in self._weight_ids.items():
+            self._native.pack(weight_id, weights[name].rows)
+            weights[name].release()
+            done_bytes += weights[name].rows.nbytes
+            progress(done_bytes, total_bytes)
+
+    @property
+    def program(self) -> Program:
+        return self._program
+
+    @property
+    def num_blocks(self) -> int:
+        return self._num_blocks
+
+    @property
+    def settings(self) -> CpuSettings:
+        return self._settings
+
+    def step(self, batch: StepBatch) -> Float32:
+        """See Backend.step. Raises ValueError naming the field of a batch that breaks its contract or a limit."""
+        logits = np.empty((len(batch.logit_rows), self._program.vocab_size), np.float32)
+        self.step_into(batch, logits)
+        return logits
+
+    def step_into(self, batch: StepBatch, logits: Float32) -> None:
+        """As `step`, into the caller's [L, V] array, so that a loop of steps allocates nothing."""
+        self._native.step(
+            batch.token_ids,
+            batch.positions,
+            batch.seq_starts,
+            batch.context_lens,
+            batch.block_tables,
+            batch.logit_rows,
+            logits,
+        )
+
+    def memory(self) -> MemoryUse:
+        return MemoryUse(**self._native.memory())
+
+    def kernel_tiers(self) -> dict[str, str]:
+        """Tier that serves each kernel family."""
+        return self._native.kernel_tiers()
+
+    def describe(self, num_tokens: int = 1) -> dict[str, str]:
+        """Kernel of every packed weight in a step of `num_tokens`, with the scheme it came in."""
+        return {
+            name: f"{self._schemes[name]}: {self._native.describe_weight(weight_id, num_tokens)}"
+            for name, weight_id in self._weight_ids.items()
+        }
+
+    def start_trace(self) -> None:
+        """Time every phase from now on; a clock read a phase."""
+        self._native.enable_trace(True)
+
+    def stop_trace(self) -> list[PhaseTime]:
+        """Phases in order with their time since `start_trace`."""
+        times = [PhaseTime(*entry) for entry in self._native.trace()]
+        self._native.enable_trace(False)
+        return times
+
+
+def estimate(program: Program, schemes: Mapping[str, Scheme], *, num_blocks: int, settings: CpuSettings) -> MemoryUse:
+    """What a CpuBackend of these settings takes, from the weights' types alone: nothing is read or allocated."""
+    weights = {name: _Unread(schemes[name], spec.shape) for name, spec in program.weights.items()}
+    native, _ = _declare(program, weights, num_blocks, settings)
+    return MemoryUse(**native.memory())
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """A weight known by its type and shape. Its zeros are untouched pages, so they take no memory."""
+
+    scheme: Scheme
+    shape: tuple[int, ...]
+
+    @property
+    def rows(self) -> NDArray[np.uint8]:
+        return np.zeros((int(np.prod(self.shape[:-1])), self.scheme.row_bytes(self.shape[-1])), np.uint8)
+
+    def dequantized(self) -> Float32:
+        return np.zeros(self.shape, np.float32)
+
+    def release(self) -> None:
+        """There is nothing to give back."""
+
+
+def _declare(
+    program: Program, weights: Mapping[str, WeightTensor], num_blocks: int, settings: CpuSettings
+) -> tuple[Executor, Emitter]:
+    try:
+        native = Executor(
+            threads=settings.threads,
+            isa=settings.isa,
+            kv_type=settings.kv_type,
+            max_tokens=settings.max_tokens_per_step,
+            max_context=settings.max_context,
+            num_blocks=num_blocks,
+            vocab_size=program.vocab_size,
+        )
+    except ValueError as error:
+        raise ConfigError(f"the CPU back end can't run with these settings: {error}") from error
+    emitter = Emitter(native, program, weights, settings.max_context)
+    emitter.emit(lower(program, lambda name: not weights[name].scheme.is_quantized))
+    return native, emitter
