@@ -5,7 +5,10 @@ Called by load.py with the plain key/value mapping; every key is checked before 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tokenizers import Tokenizer as RustTokenizer
@@ -66,38 +69,62 @@ def build_gguf_tokenizer(metadata: Mapping[str, Any], *, pre_tokenizer: str | No
     types = _list(metadata, "token_type", int, default=[_NORMAL] * len(tokens))
     if len(types) != len(tokens):
         raise ModelFormatError(f"{PREFIX}token_type has {len(types)} entries for {len(tokens)} tokens")
+    file = _File(metadata, tokens, types, {index: kind for index, kind in enumerate(types) if kind != _NORMAL})
     if model == "gpt2":
-        return _byte_level(metadata, tokens, types, pre_tokenizer)
+        return _byte_level(file, pre_tokenizer)
     if model == "llama":
         if pre_tokenizer is not None:
             raise ConfigError(f"pre_tokenizer={pre_tokenizer!r} can't apply: the file's tokenizer is SentencePiece")
-        return _sentencepiece(metadata, tokens, types)
+        return _sentencepiece(file)
     raise UnsupportedModelError(
         f"{PREFIX}model is {model!r}; supported: 'gpt2' (byte-level BPE), 'llama' (SentencePiece)"
     )
 
 
-def _byte_level(metadata: Mapping[str, Any], tokens: list[str], types: list[int], override: str | None) -> Tokenizer:
-    rule = _pre_tokenizer(metadata, override)
-    rust = RustTokenizer(_bpe_model(tokens, _list(metadata, "merges", str), rule))
-    rust.pre_tokenizer = rule.build(add_prefix_space=_flag(metadata, "add_space_prefix", default=False))
+@dataclass(frozen=True)
+class _File:
+    """The checked keys that both kinds need; `special` holds the type of each token that isn't plain text."""
+
+    metadata: Mapping[str, Any]
+    tokens: list[str]
+    types: list[int]
+    special: dict[int, int]
+
+    def of_kind(self, *kinds: int) -> dict[str, int]:
+        """Ids by text of the special tokens of these kinds."""
+        return {self.tokens[token_id]: token_id for token_id, kind in self.special.items() if kind in kinds}
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        return bool(self.metadata.get(PREFIX + name, default))
+
+    def token_id(self, name: str) -> int | None:
+        token_id = self.metadata.get(f"{PREFIX}{name}_token_id")
+        if token_id is None:
+            return None
+        if not isinstance(token_id, int) or not 0 <= token_id < len(self.tokens):
+            raise ModelFormatError(
+                f"{PREFIX}{name}_token_id is {token_id!r}, outside the vocabulary of {len(self.tokens)} tokens"
+            )
+        return token_id
+
+
+def _byte_level(file: _File, override: str | None) -> Tokenizer:
+    rule = _pre_tokenizer(file.metadata, override)
+    rust = RustTokenizer(_bpe_model(file, rule))
+    rust.pre_tokenizer = rule.build(add_prefix_space=file.flag("add_space_prefix", default=False))
 
     def encode_piece(text: str) -> list[int]:
         ids: list[int] = rust.encode(text, add_special_tokens=False).ids
         return ids
 
-    token_bytes = tuple(
-        bytes_of(text) if kind == _NORMAL else _special_bytes(text, kind)
-        for text, kind in zip(tokens, types, strict=True)
-    )
-    vocabulary = _vocabulary(metadata, tokens, types, token_bytes, adds_bos=rule.adds_bos, strips_leading_space=False)
-    return Tokenizer(_encoder(encode_piece, tokens, types), vocabulary)
+    vocabulary = _vocabulary(file, bytes_of, adds_bos=rule.adds_bos, strips_leading_space=False)
+    return Tokenizer(_encoder(file, encode_piece), vocabulary)
 
 
 def _pre_tokenizer(metadata: Mapping[str, Any], override: str | None) -> PreTokenizer:
     name = override if override is not None else metadata.get(PREFIX + "pre")
-    if name in PRE_TOKENIZERS:
-        return PRE_TOKENIZERS[str(name)]
+    if isinstance(name, str) and name in PRE_TOKENIZERS:
+        return PRE_TOKENIZERS[name]
     what = f"the file has no {PREFIX}pre" if name is None else f"unknown pre-tokenizer {name!r}"
     raise UnsupportedModelError(
         f"{what}: how to cut text into words is not known; known names: {', '.join(sorted(PRE_TOKENIZERS))}",
@@ -105,98 +132,95 @@ def _pre_tokenizer(metadata: Mapping[str, Any], override: str | None) -> PreToke
     )
 
 
-def _bpe_model(tokens: list[str], merges: list[str], rule: PreTokenizer) -> models.BPE:
-    pairs = []
-    for index, merge in enumerate(merges):
-        cut = merge.find(" ", 1)
-        if cut < 0:
-            raise ModelFormatError(f"{PREFIX}merges[{index}] is {merge!r}, not two tokens with a space between")
-        pairs.append((merge[:cut], merge[cut + 1 :]))
+def _bpe_model(file: _File, rule: PreTokenizer) -> models.BPE:
+    pairs = [tuple(merge.split(" ")) for merge in _list(file.metadata, "merges", str)]
+    if any(len(pair) != 2 for pair in pairs):
+        index = next(index for index, pair in enumerate(pairs) if len(pair) != 2)
+        raise ModelFormatError(f"{PREFIX}merges[{index}] is {' '.join(pairs[index])!r}, not two tokens around a space")
+    ids = {text: token_id for token_id, text in enumerate(file.tokens)}
     try:
-        return models.BPE(
-            {text: token_id for token_id, text in enumerate(tokens)}, pairs, ignore_merges=rule.whole_words
-        )
+        return models.BPE(ids, pairs, ignore_merges=rule.whole_words)
     except Exception as error:  # `tokenizers` raises bare Exception for a merge of tokens that don't exist
         raise ModelFormatError(f"{PREFIX}merges don't fit {PREFIX}tokens: {error}") from error
 
 
-def _sentencepiece(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) -> Tokenizer:
-    scores = _list(metadata, "scores", float)
-    if len(scores) != len(tokens):
-        raise ModelFormatError(f"{PREFIX}scores has {len(scores)} entries for {len(tokens)} tokens")
-    if _flag(metadata, "remove_extra_whitespaces", default=False) or metadata.get(PREFIX + "precompiled_charsmap"):
+def _sentencepiece(file: _File) -> Tokenizer:
+    scores = _list(file.metadata, "scores", float)
+    if len(scores) != len(file.tokens):
+        raise ModelFormatError(f"{PREFIX}scores has {len(scores)} entries for {len(file.tokens)} tokens")
+    if file.flag("remove_extra_whitespaces", default=False) or file.metadata.get(PREFIX + "precompiled_charsmap"):
         raise UnsupportedModelError(
             "SentencePiece with text normalization (charsmap, extra white space) isn't supported"
         )
-    kinds = list(enumerate(zip(tokens, types, strict=True)))
-    pieces = {text: token_id for token_id, (text, kind) in kinds if kind in (_NORMAL, _USER_DEFINED, _UNUSED)}
-    byte_ids = {_byte_value(text): token_id for token_id, (text, kind) in kinds if kind == _BYTE}
-    if byte_ids and len(byte_ids) != 256:
-        raise ModelFormatError(f"{PREFIX}tokens has {len(byte_ids)} byte tokens; byte fallback needs all 256")
-    spm = SentencePieceBpe(pieces, scores, byte_ids, _token_id(metadata, "unknown_token_id", len(tokens)))
-    lead = SPACE_MARK if _flag(metadata, "add_space_prefix", default=True) else ""
+    spm = SentencePieceBpe(_pieces(file), scores, _byte_ids(file), file.token_id("unknown"))
+    lead = SPACE_MARK if file.flag("add_space_prefix", default=True) else ""
 
     def encode_piece(text: str) -> list[int]:
         return spm.encode(lead + text.replace(" ", SPACE_MARK))
 
-    token_bytes = tuple(_piece_bytes(text, kind) for text, kind in zip(tokens, types, strict=True))
-    vocabulary = _vocabulary(metadata, tokens, types, token_bytes, adds_bos=True, strips_leading_space=bool(lead))
-    return Tokenizer(_encoder(encode_piece, tokens, types), vocabulary)
+    def bytes_of_piece(text: str) -> bytes:
+        return text.replace(SPACE_MARK, " ").encode("utf-8", "replace")
+
+    vocabulary = _vocabulary(file, bytes_of_piece, adds_bos=True, strips_leading_space=bool(lead))
+    return Tokenizer(_encoder(file, encode_piece), vocabulary)
+
+
+def _pieces(file: _File) -> dict[str, int]:
+    """Tokens that merging may produce: text, never control or byte tokens that happen to be spelled out."""
+    pieces = {text: token_id for token_id, text in enumerate(file.tokens)}
+    for text, token_id in file.of_kind(_CONTROL, _UNKNOWN, _BYTE).items():
+        if pieces[text] == token_id:
+            del pieces[text]
+    return pieces
+
+
+def _byte_ids(file: _File) -> dict[int, int]:
+    byte_ids = {_byte_value(text): token_id for text, token_id in file.of_kind(_BYTE).items()}
+    if byte_ids and len(byte_ids) != 256:
+        raise ModelFormatError(f"{PREFIX}tokens has {len(byte_ids)} byte tokens; byte fallback needs all 256")
+    return byte_ids
 
 
 def _byte_value(text: str) -> int:
-    digits = text.removeprefix("<0x").removesuffix(">")
-    if len(text) != 6 or len(digits) != 2 or not all(digit in "0123456789ABCDEFabcdef" for digit in digits):
+    if not re.fullmatch(r"<0x[0-9A-Fa-f]{2}>", text):
         raise ModelFormatError(
             f"{PREFIX}tokens holds the byte token {text!r}; byte tokens are written <0x00> to <0xFF>"
         )
-    return int(digits, 16)
+    return int(text[3:5], 16)
 
 
-def _piece_bytes(text: str, kind: int) -> bytes:
-    if kind == _BYTE:
-        return bytes([_byte_value(text)])
-    return text.replace(SPACE_MARK, " ").encode("utf-8", "replace") if kind == _NORMAL else _special_bytes(text, kind)
-
-
-def _special_bytes(text: str, kind: int) -> bytes:
-    return b"" if kind == _UNUSED else text.encode("utf-8", "replace")
-
-
-def _encoder(encode_piece: Callable[[str], list[int]], tokens: list[str], types: list[int]) -> GgufEncoder:
-    kinds = list(enumerate(zip(tokens, types, strict=True)))
-    user_defined = {text: token_id for token_id, (text, kind) in kinds if kind == _USER_DEFINED}
-    control = {text: token_id for token_id, (text, kind) in kinds if kind in (_CONTROL, _UNKNOWN)}
-    return GgufEncoder(encode_piece, user_defined, control)
+def _encoder(file: _File, encode_piece: Callable[[str], list[int]]) -> GgufEncoder:
+    return GgufEncoder(encode_piece, file.of_kind(_USER_DEFINED), file.of_kind(_CONTROL, _UNKNOWN))
 
 
 def _vocabulary(
-    metadata: Mapping[str, Any],
-    tokens: list[str],
-    types: list[int],
-    token_bytes: tuple[bytes, ...],
-    *,
-    adds_bos: bool,
-    strips_leading_space: bool,
+    file: _File, bytes_of_text: Callable[[str], bytes], *, adds_bos: bool, strips_leading_space: bool
 ) -> Vocabulary:
-    num_tokens = len(tokens)
-    declared = [_token_id(metadata, f"{name}_token_id", num_tokens) for name in ("eos", "eot", "eom")]
-    folklore = [
-        token_id
-        for token_id, (text, kind) in enumerate(zip(tokens, types, strict=True))
-        if kind in (_CONTROL, _USER_DEFINED) and text in END_OF_TURN_NAMES
+    @cache  # bounded by the vocabulary; most runs need a few hundred of its tokens
+    def token_bytes(token_id: int) -> bytes:
+        text, kind = file.tokens[token_id], file.types[token_id]
+        if kind == _BYTE:
+            return bytes([_byte_value(text)])
+        if kind == _UNUSED:
+            return b""
+        return bytes_of_text(text) if kind == _NORMAL else text.encode("utf-8", "replace")
+
+    named_ends = [
+        token_id for text, token_id in file.of_kind(_CONTROL, _USER_DEFINED).items() if text in END_OF_TURN_NAMES
     ]
+    declared = [file.token_id(name) for name in ("eos", "eot", "eom")]
     return Vocabulary(
+        num_tokens=len(file.tokens),
         token_bytes=token_bytes,
-        control_ids=frozenset(index for index, kind in enumerate(types) if kind in (_CONTROL, _UNKNOWN)),
-        bos_id=_token_id(metadata, "bos_token_id", num_tokens),
-        eos_ids=frozenset(token_id for token_id in (*declared, *folklore) if token_id is not None),
+        control_ids=frozenset(file.of_kind(_CONTROL, _UNKNOWN).values()),
+        bos_id=file.token_id("bos"),
+        eos_ids=frozenset(token_id for token_id in (*declared, *named_ends) if token_id is not None),
         eos_id=declared[0],
-        unk_id=_token_id(metadata, "unknown_token_id", num_tokens),
-        adds_bos=_flag(metadata, "add_bos_token", default=adds_bos),
-        adds_eos=_flag(metadata, "add_eos_token", default=False),
+        unk_id=file.token_id("unknown"),
+        adds_bos=file.flag("add_bos_token", default=adds_bos),
+        adds_eos=file.flag("add_eos_token", default=False),
         strips_leading_space=strips_leading_space,
-        chat_templates=_chat_templates(metadata),
+        chat_templates=_chat_templates(file.metadata),
     )
 
 
@@ -211,20 +235,6 @@ def _list(metadata: Mapping[str, Any], name: str, kind: type, *, default: list[A
     values = metadata.get(PREFIX + name, default)
     if values is None:
         raise ModelFormatError(f"the file has no {PREFIX}{name}, so it can't be used with text")
-    values = list(values) if isinstance(values, tuple) else values
-    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+    if not isinstance(values, (list, tuple)) or not set(map(type, values)) <= {kind}:
         raise ModelFormatError(f"{PREFIX}{name} must be a list of {kind.__name__}")
-    return values
-
-
-def _flag(metadata: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    return bool(metadata.get(PREFIX + name, default))
-
-
-def _token_id(metadata: Mapping[str, Any], name: str, num_tokens: int) -> int | None:
-    token_id = metadata.get(PREFIX + name)
-    if token_id is None:
-        return None
-    if not isinstance(token_id, int) or not 0 <= token_id < num_tokens:
-        raise ModelFormatError(f"{PREFIX}{name} is {token_id!r}, outside the vocabulary of {num_tokens} tokens")
-    return token_id
+    return list(values)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from roofline.core.errors import UnsupportedModelError
+from roofline.core.errors import ConfigError, UnsupportedModelError
 from roofline.text.gguf_tokenizer import build_gguf_tokenizer
+from roofline.text.hf_tokenizer import build_hf_tokenizer
 from roofline.text.tokenizer import Tokenizer
 
 
@@ -20,4 +21,8 @@ def load_tokenizer(
     """
     if checkpoint_format == "gguf":
         return build_gguf_tokenizer(metadata, pre_tokenizer=pre_tokenizer)
+    if checkpoint_format == "huggingface":
+        if pre_tokenizer is not None:
+            raise ConfigError(f"pre_tokenizer={pre_tokenizer!r} can't apply: tokenizer.json has its own rule")
+        return build_hf_tokenizer(path)
     raise UnsupportedModelError(f"no tokenizer for checkpoint format {checkpoint_format!r}")

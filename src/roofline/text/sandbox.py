@@ -25,7 +25,7 @@ from jinja2.visitor import NodeTransformer
 from roofline.text.template_limits import BudgetError, check_call, check_operands, check_size
 
 # CPU time of the rendering thread, so that a busy machine doesn't refuse an honest template. MEASURED: the longest of the
-# models' own templates takes 2 ms for 100 messages.
+# models' own templates takes 3 ms for 100 messages.
 MAX_RENDER_S = 0.4
 
 

@@ -29,7 +29,7 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """Rows that the tokenizer file describes; the embedding may have more (padding)."""
-        return len(self.vocabulary.token_bytes)
+        return self.vocabulary.num_tokens
 
     @property
     def bos_id(self) -> int | None:
@@ -72,8 +72,7 @@ class Tokenizer:
         """Exact bytes of one token; empty for ids past the vocabulary (padding rows of the embedding)."""
         if token_id < 0:
             raise RequestError(f"token id {token_id} is negative")
-        table = self.vocabulary.token_bytes
-        return table[token_id] if token_id < len(table) else b""
+        return self.vocabulary.token_bytes(token_id) if token_id < self.vocabulary.num_tokens else b""
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True, continues: bool = False) -> str:
         """Text of `ids`; bytes that aren't UTF-8 become U+FFFD.

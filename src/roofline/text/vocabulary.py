@@ -5,7 +5,7 @@ Built by gguf_tokenizer.py and hf_tokenizer.py; read by Tokenizer, the detokeniz
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 # Names that end a turn or a document in the families we load: files often declare one EOS and leave the rest unsaid.
@@ -30,12 +30,13 @@ END_OF_TURN_NAMES = frozenset(
 class Vocabulary:
     """One record per file.
 
-    `token_bytes[id]` are the exact bytes a token adds to the output (empty for unused rows). `control_ids` are the
-    tokens that text may never produce and `decode(skip_special=True)` leaves out. `strips_leading_space`: the encoder
-    puts one space before a text, so decoding a whole text takes one off.
+    `token_bytes(id)` are the exact bytes a token adds to the output (empty for unused rows), for 0 <= id < `num_tokens`.
+    `control_ids` are the tokens that text may never produce and `decode(skip_special=True)` leaves out.
+    `strips_leading_space`: the encoder puts one space before a text, so decoding a whole text takes one off.
     """
 
-    token_bytes: tuple[bytes, ...]
+    num_tokens: int
+    token_bytes: Callable[[int], bytes]
     control_ids: frozenset[int]
     bos_id: int | None
     eos_ids: frozenset[int]
@@ -48,4 +49,4 @@ class Vocabulary:
 
     def text_of(self, token_id: int | None) -> str:
         """Text of a special token for templates (`bos_token`, `eos_token`); empty for None."""
-        return "" if token_id is None else self.token_bytes[token_id].decode("utf-8", "replace")
+        return "" if token_id is None else self.token_bytes(token_id).decode("utf-8", "replace")
