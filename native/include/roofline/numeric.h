@@ -3,7 +3,8 @@
 //
 // Linear, quantized weights. For output row n and token m, over groups g of the weight's group length G (16 or 32) in order:
 //     acc = fma(float(sum_{k in g} code[n,k] * a[m,k]), scale[n,g] * d[m,g32], acc)
-//     acc = fma(min[n,g], d[m,g32] * float(sum_{k in g} a[m,k]), acc)            (formats with a minimum only)
+//     low = fma(min[n,g], d[m,g32] * float(sum_{k in g} a[m,k]), low)            (formats with a minimum only)
+// result acc (+ low). The minima have their own chain so that a GEMM may take them as a second, smaller product.
 // with code a signed integer, a the int8 activation, d its float32 scale per 32, and scale/min float32 (for k-quants the product
 // d * sub_scale rounded once). The integer sums are exact, so every tier, thread count and M gives the same bits.
 //

@@ -5,15 +5,22 @@
 namespace roofline::avx512 {
 namespace {
 
+// Where the panel has paid for its unpacking. MEASURED Xeon Ice Lake 2.8 GHz, Q5_0 K = 896: M = 8 135 against 113 GMAC/s for the
+// small kernel, M = 12 equal, M = 16 135 against 153.
+inline constexpr int kMaxSmallTokens = 8;
+
 void linear(const LinearArgs& args) {
   const bool is_gemv = args.num_tokens == 1;
   if (is_float(args.weight->format)) return is_gemv ? gemv_float(args) : gemm_float(args);
-  return is_gemv ? gemv_quantized(args) : gemm_quantized(args);
+  if (is_gemv) return gemv_quantized(args);
+  return args.num_tokens <= kMaxSmallTokens ? small_quantized(args) : gemm_quantized(args);
 }
 
 const char* describe(Format format, int64_t num_tokens) {
   if (is_float(format)) return num_tokens == 1 ? "avx512 fma gemv, 8 streams" : "avx512 fma panel gemm, 4 blocks x 6 tokens";
-  return num_tokens == 1 ? "avx512 vnni gemv, 8 streams" : "avx512 vnni panel gemm, 4 blocks x 6 tokens";
+  if (num_tokens == 1) return "avx512 vnni gemv, 8 streams";
+  if (num_tokens <= kMaxSmallTokens) return "avx512 vnni small gemm, 2 blocks x 4 tokens in registers";
+  return "avx512 vnni panel gemm, 4 blocks x 6 tokens";
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Weights kept as f32, f16 or bf16: float32 fma in the two chains of the contract (even k, odd k). M = 1 streams eight row blocks
 // side by side; M >= 2 widens a slice of up to four row blocks into a panel in L1, the even k apart from the odd, and runs tiles of
 // six tokens over each half.
+#include "kernels/linear/avx512_fma_tile.h"
 #include "kernels/linear/avx512_parts.h"
 #include "kernels/linear/avx512_unpack.h"
 
@@ -88,35 +89,6 @@ void widen_panel(const PackedWeight& weight, const Slice& slice, float* panel) {
   }
 }
 
-// One chain of a tile: sums[t][r] += panel[i][r] * x[t][2 i].
-template <int R, int T>
-__attribute__((noinline)) void multiply_chain(const float* panel, const float* const* x_of, int64_t num_pairs, float* sums) {
-  const float* x[T];
-  __m512 acc[T][R];
-#pragma GCC unroll 6
-  for (int t = 0; t < T; ++t) {
-    x[t] = x_of[t];
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) acc[t][r] = _mm512_load_ps(sums + kRowBlock * (t * R + r));
-  }
-  for (int64_t i = 0; i < num_pairs; ++i, panel += R * kRowBlock) {
-    __m512 w[R];
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) w[r] = _mm512_load_ps(panel + kRowBlock * r);
-#pragma GCC unroll 6
-    for (int t = 0; t < T; ++t) {
-      const __m512 a = _mm512_set1_ps(x[t][2 * i]);
-#pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) acc[t][r] = _mm512_fmadd_ps(w[r], a, acc[t][r]);
-    }
-  }
-#pragma GCC unroll 6
-  for (int t = 0; t < T; ++t) {
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) _mm512_store_ps(sums + kRowBlock * (t * R + r), acc[t][r]);
-  }
-}
-
 // Both chains. An odd K has no last odd x: its weight is the padding zero, and so is the x that stands in.
 template <int R, int T>
 void run_tile(const LinearArgs& args, const Slice& slice, int64_t token, const float* panel, float* even, float* odd) {
@@ -129,12 +101,12 @@ void run_tile(const LinearArgs& args, const Slice& slice, int64_t token, const f
   const bool lacks_last = 2 * slice.end > args.weight->row_len;
   const int64_t num_pairs = slice.end - slice.begin, num_odd = num_pairs - (lacks_last ? 1 : 0);
   const float* odd_panel = panel + kSlicePairs * R * kRowBlock;
-  multiply_chain<R, T>(panel, x, num_pairs, even);
-  multiply_chain<R, T>(odd_panel, x_odd, num_odd, odd);
+  multiply_floats<R, T, 2>(panel, x, num_pairs, even);
+  multiply_floats<R, T, 2>(odd_panel, x_odd, num_odd, odd);
   if (!lacks_last) return;
   const float zero = 0.0f;
   for (int t = 0; t < T; ++t) x_odd[t] = &zero;
-  multiply_chain<R, T>(odd_panel + num_odd * R * kRowBlock, x_odd, 1, odd);
+  multiply_floats<R, T, 2>(odd_panel + num_odd * R * kRowBlock, x_odd, 1, odd);
 }
 
 template <int R>

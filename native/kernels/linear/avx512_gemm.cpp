@@ -1,6 +1,7 @@
 // M >= 2 over quantized weights. Up to four row blocks of a slice of K are unpacked once into a panel in L1 that looks the same for
 // all formats (unsigned codes, float32 scales and minima); then tiles of up to six tokens run over it. Four by six because a zmm
 // load costs as much as two dot products here: 10 loads feed 24. The float32 sums stay in memory between groups and slices.
+#include "kernels/linear/avx512_fma_tile.h"
 #include "kernels/linear/avx512_parts.h"
 #include "kernels/linear/avx512_unpack.h"
 
@@ -11,20 +12,28 @@ inline constexpr int kMaxBlocks = 4;          // row blocks in a panel
 inline constexpr int kMaxTokens = 6;          // tokens in a tile
 inline constexpr int kPanelBytes = 36 * 1024; // leaves room in a 48 KB L1 for activations and sums
 inline constexpr int kMaxGroups = 16;         // of 32 k in a slice
-inline constexpr int64_t kChunkTokens = 768;  // whose sums fit in scratch
-inline constexpr int64_t kSumsAt = 40 * 1024;
+inline constexpr int64_t kMinimaAt = kPanelBytes, kMinimaBytes = 2 * kMaxGroups * kMaxBlocks * 64;
+inline constexpr int64_t kSumsAt = kMinimaAt + kMinimaBytes;
 
-static_assert(kSumsAt + kChunkTokens * kMaxBlocks * kRowBlock * 4 <= kLinearScratchBytes);
+// Tokens whose sums, one chain or two, fit in scratch.
+constexpr int64_t chunk_tokens(bool with_min) { return with_min ? 384 : 768; }
 
-// Bytes of one group in a panel: codes [8 lines][R], scales [halves][R], minima [halves][R], each entry one zmm.
-constexpr int record_bytes(int num_blocks, int group_len, bool with_min) {
-  return num_blocks * 64 * (8 + kGroupLen / group_len * (with_min ? 2 : 1));
-}
+static_assert(kSumsAt + chunk_tokens(false) * kMaxBlocks * 64 <= kLinearScratchBytes);
+static_assert(kSumsAt + chunk_tokens(true) * kMaxBlocks * 64 * 2 <= kLinearScratchBytes);
 
-constexpr int slice_groups(int group_len, bool with_min) {
-  const int fit = kPanelBytes / record_bytes(kMaxBlocks, group_len, with_min);
+// Bytes of one group in a panel: codes [8 lines][R], scales [halves][R], each entry one zmm. Minima lie apart: [slot][R].
+constexpr int record_bytes(int num_blocks, int group_len) { return num_blocks * 64 * (8 + kGroupLen / group_len); }
+
+constexpr int slice_groups(int group_len) {
+  const int fit = kPanelBytes / record_bytes(kMaxBlocks, group_len);
   return fit < kMaxGroups ? fit : kMaxGroups;
 }
+
+// The two chains of sums, [token][R] zmm each.
+struct Sums {
+  float* acc;
+  float* low;
+};
 
 // Groups [begin, end) of K; blocks first .. first + R.
 struct Slice {
@@ -32,13 +41,13 @@ struct Slice {
 };
 
 template <Format F, int R>
-void unpack_panel(const PackedWeight& weight, const Slice& slice, uint8_t* panel) {
+void unpack_panel(const PackedWeight& weight, const Slice& slice, uint8_t* panel, float* minima) {
   constexpr int kHalves = kGroupLen / scale_len(F), kTileGroups = tile_len(F) / kGroupLen;
   const __m512i table = unsigned_table(F == Format::q4_lut ? weight.lut : nullptr);
   for (int r = 0; r < R; ++r) {
     const uint8_t* block = weight.tiles + (slice.first_block + r) * weight.block_stride_bytes;
     uint8_t* record = panel + 64 * r;
-    for (int64_t g = slice.begin; g < slice.end; ++g, record += record_bytes(R, scale_len(F), has_min(F))) {
+    for (int64_t g = slice.begin; g < slice.end; ++g, record += record_bytes(R, scale_len(F))) {
       const uint8_t* tile = block + g / kTileGroups * tile_bytes(F);
       const int in_tile = int(g % kTileGroups);
       const TileScales shared = load_tile_scales<F>(tile);
@@ -50,7 +59,10 @@ void unpack_panel(const PackedWeight& weight, const Slice& slice, uint8_t* panel
       for (int h = 0; h < kHalves; ++h) {
         const int index = in_tile * kHalves + h;
         _mm512_store_ps(record + 64 * R * (8 + h), group_scale<F>(tile, shared, index));
-        if constexpr (has_min(F)) _mm512_store_ps(record + 64 * R * (8 + kHalves + h), group_min<F>(tile, shared, index));
+        if constexpr (has_min(F)) {
+          const int64_t slot = (g - slice.begin) * kHalves + h;
+          _mm512_store_ps(minima + kRowBlock * (slot * R + r), group_min<F>(tile, shared, index));
+        }
       }
     }
   }
@@ -65,7 +77,6 @@ struct TileInput {
   alignas(64) float scaled_sum[T][2 * kMaxGroups];
 };
 
-// Sixteen groups at a time. The loads may pass the end of a row's sums; masks keep them inside.
 template <int G, bool kMin>
 void prepare_sums(const int32_t* sum16, const float* scale, int64_t num_groups, int offset, int32_t* compensation,
                   float* scaled_sum) {
@@ -97,13 +108,13 @@ inline __m512i broadcast_four(const int8_t* q) {
 }
 
 // sums[t][r] += the slice, group by group. `sums` is [T][R] zmm in memory.
-template <int R, int T, int G, bool kMin>
-__attribute__((noinline)) void multiply_tile(const uint8_t* panel, const TileInput<T>& in, int64_t num_groups, float* sums) {
+template <int R, int T, int G>
+__attribute__((noinline)) void multiply_codes(const uint8_t* panel, const TileInput<T>& in, int64_t num_groups, float* sums) {
   constexpr int kHalves = kGroupLen / G, kLines = 8 / kHalves;
   const int8_t* q[T];
 #pragma GCC unroll 6
   for (int t = 0; t < T; ++t) q[t] = in.q[t];
-  for (int64_t g = 0; g < num_groups; ++g, panel += record_bytes(R, G, kMin)) {
+  for (int64_t g = 0; g < num_groups; ++g, panel += record_bytes(R, G)) {
 #pragma GCC unroll 2
     for (int h = 0; h < kHalves; ++h) {
       __m512i dot[T][R];
@@ -126,73 +137,91 @@ __attribute__((noinline)) void multiply_tile(const uint8_t* panel, const TileInp
         }
       }
       const float* scales = reinterpret_cast<const float*>(panel) + kRowBlock * R * (8 + h);
-      const float* minima = scales + kRowBlock * R * kHalves;
+      __m512 scale[R];
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) scale[r] = _mm512_load_ps(scales + kRowBlock * r);
 #pragma GCC unroll 6
       for (int t = 0; t < T; ++t) {
         const __m512 d = _mm512_set1_ps(in.scale[t][g]);
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
           float* sum = sums + kRowBlock * (t * R + r);
-          const __m512 scale = _mm512_mul_ps(_mm512_load_ps(scales + kRowBlock * r), d);
-          __m512 acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t][r]), scale, _mm512_load_ps(sum));
-          if constexpr (kMin) {
-            acc = _mm512_fmadd_ps(_mm512_load_ps(minima + kRowBlock * r), _mm512_set1_ps(in.scaled_sum[t][g * kHalves + h]), acc);
-          }
-          _mm512_store_ps(sum, acc);
+          const __m512 product = _mm512_mul_ps(scale[r], d);
+          _mm512_store_ps(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t][r]), product, _mm512_load_ps(sum)));
         }
       }
+      asm volatile("" ::: "memory");  // keeps the sums in one place; GCC 12 otherwise stores each twice
     }
   }
 }
 
 template <int R, int T, int G, bool kMin>
-void run_tile(const LinearArgs& args, const Slice& slice, int64_t token, const uint8_t* panel, float* sums) {
+void run_tile(const LinearArgs& args, const Slice& slice, int64_t token, const Sums& sums) {
   TileInput<T> in;
   prepare_tile<T, G, kMin>(args, slice, token, in);
-  multiply_tile<R, T, G, kMin>(panel, in, slice.end - slice.begin, sums);
-}
-
-// Six tokens at a time; seven to eleven go in two halves, since a tile of one or two would starve on loads.
-inline int64_t next_tile(int64_t left) { return left <= kMaxTokens ? left : left < 2 * kMaxTokens ? (left + 1) / 2 : kMaxTokens; }
-
-template <int R, int G, bool kMin>
-void multiply_chunk(const LinearArgs& args, const Slice& slice, int64_t token, int64_t end, const uint8_t* panel, float* sums) {
-  for (int64_t size; token < end; token += size, sums += size * R * kRowBlock) {
-    size = next_tile(end - token);
-    switch (size) {
-      case 1: run_tile<R, 1, G, kMin>(args, slice, token, panel, sums); break;
-      case 2: run_tile<R, 2, G, kMin>(args, slice, token, panel, sums); break;
-      case 3: run_tile<R, 3, G, kMin>(args, slice, token, panel, sums); break;
-      case 4: run_tile<R, 4, G, kMin>(args, slice, token, panel, sums); break;
-      case 5: run_tile<R, 5, G, kMin>(args, slice, token, panel, sums); break;
-      default: run_tile<R, 6, G, kMin>(args, slice, token, panel, sums); break;
-    }
+  const int64_t num_groups = slice.end - slice.begin;
+  multiply_codes<R, T, G>(args.scratch, in, num_groups, sums.acc);
+  if constexpr (kMin) {
+    const float* scaled_sum[T];
+    for (int t = 0; t < T; ++t) scaled_sum[t] = in.scaled_sum[t];
+    const float* minima = reinterpret_cast<const float*>(args.scratch + kMinimaAt);
+    multiply_floats<R, T, 1>(minima, scaled_sum, num_groups * (kGroupLen / G), sums.low);
   }
 }
 
-template <int R>
-void store_chunk(const LinearArgs& args, int64_t first_block, int64_t token, int64_t end, const float* sums) {
-  for (; token < end; ++token, sums += R * kRowBlock) {
-    for (int r = 0; r < R; ++r) store_block(args, token, first_block + r, _mm512_load_ps(sums + r * kRowBlock));
+// Tiles of nearly equal size, at most six: a last tile of one or two tokens would starve on loads.
+inline int64_t next_tile(int64_t left) {
+  const int64_t num_tiles = (left + kMaxTokens - 1) / kMaxTokens;
+  return (left + num_tiles - 1) / num_tiles;
+}
+
+template <int R, int G, bool kMin>
+void multiply_chunk(const LinearArgs& args, const Slice& slice, int64_t token, int64_t end, Sums sums) {
+  for (int64_t size; token < end; token += size) {
+    size = next_tile(end - token);
+    switch (size) {
+      case 1: run_tile<R, 1, G, kMin>(args, slice, token, sums); break;
+      case 2: run_tile<R, 2, G, kMin>(args, slice, token, sums); break;
+      case 3: run_tile<R, 3, G, kMin>(args, slice, token, sums); break;
+      case 4: run_tile<R, 4, G, kMin>(args, slice, token, sums); break;
+      case 5: run_tile<R, 5, G, kMin>(args, slice, token, sums); break;
+      default: run_tile<R, 6, G, kMin>(args, slice, token, sums); break;
+    }
+    sums.acc += size * R * kRowBlock;
+    sums.low += size * R * kRowBlock;
+  }
+}
+
+template <Format F, int R>
+void store_chunk(const LinearArgs& args, int64_t first_block, int64_t token, int64_t end, const Sums& sums) {
+  const float* acc = sums.acc;
+  const float* low = sums.low;
+  for (; token < end; ++token) {
+    for (int r = 0; r < R; ++r, acc += kRowBlock, low += kRowBlock) {
+      const __m512 low_sum = has_min(F) ? _mm512_load_ps(low) : _mm512_setzero_ps();
+      store_block(args, token, first_block + r, join<F>(_mm512_load_ps(acc), low_sum));
+    }
   }
 }
 
 // R row blocks, all tokens. The slices are of nearly equal length.
 template <Format F, int R>
 void gemm_blocks(const LinearArgs& args, int64_t first_block) {
-  constexpr int kSlice = slice_groups(scale_len(F), has_min(F));
-  uint8_t* panel = args.scratch;
-  float* sums = reinterpret_cast<float*>(args.scratch + kSumsAt);
+  constexpr int64_t kSlice = slice_groups(scale_len(F)), kChunk = chunk_tokens(has_min(F));
+  float* minima = reinterpret_cast<float*>(args.scratch + kMinimaAt);
+  float* acc = reinterpret_cast<float*>(args.scratch + kSumsAt);
   const int64_t num_groups = args.weight->row_len / kGroupLen, num_slices = (num_groups + kSlice - 1) / kSlice;
-  for (int64_t token = 0; token < args.num_tokens; token += kChunkTokens) {
-    const int64_t end = token + kChunkTokens < args.num_tokens ? token + kChunkTokens : args.num_tokens;
-    __builtin_memset(sums, 0, size_t(end - token) * R * kRowBlock * sizeof(float));
+  for (int64_t token = 0; token < args.num_tokens; token += kChunk) {
+    const int64_t end = token + kChunk < args.num_tokens ? token + kChunk : args.num_tokens;
+    const int64_t num_sums = (end - token) * R * kRowBlock;
+    const Sums sums{acc, acc + num_sums};
+    __builtin_memset(acc, 0, size_t(num_sums) * sizeof(float) * (has_min(F) ? 2 : 1));
     for (int64_t s = 0; s < num_slices; ++s) {
       const Slice slice{num_groups * s / num_slices, num_groups * (s + 1) / num_slices, first_block};
-      unpack_panel<F, R>(*args.weight, slice, panel);
-      multiply_chunk<R, scale_len(F), has_min(F)>(args, slice, token, end, panel, sums);
+      unpack_panel<F, R>(*args.weight, slice, args.scratch, minima);
+      multiply_chunk<R, scale_len(F), has_min(F)>(args, slice, token, end, sums);
     }
-    store_chunk<R>(args, first_block, token, end, sums);
+    store_chunk<F, R>(args, first_block, token, end, sums);
   }
 }
 

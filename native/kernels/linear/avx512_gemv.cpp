@@ -38,10 +38,14 @@ struct GroupInput {
   }
 };
 
-// acc + one group of one row block, in the order of the contract.
+// The two chains of the contract for one row block.
+struct Chains {
+  __m512 acc, low;
+};
+
 template <Format F>
-inline __m512 add_group(const uint8_t* tile, int in_tile, const TileScales& shared, __m512i table, const GroupInput<F>& x,
-                        __m512 acc) {
+inline void add_group(const uint8_t* tile, int in_tile, const TileScales& shared, __m512i table, const GroupInput<F>& x,
+                      Chains& sum) {
   constexpr int kHalves = GroupInput<F>::kHalves;
   __m512i u[8];
   unpack_codes<F>(group_codes<F>(tile, in_tile), table, u);
@@ -55,10 +59,9 @@ inline __m512 add_group(const uint8_t* tile, int in_tile, const TileScales& shar
     }
     const __m512 dot = _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd));
     const int index = in_tile * kHalves + h;
-    acc = _mm512_fmadd_ps(dot, _mm512_mul_ps(group_scale<F>(tile, shared, index), x.scale), acc);
-    if constexpr (has_min(F)) acc = _mm512_fmadd_ps(group_min<F>(tile, shared, index), x.scaled_sum[h], acc);
+    sum.acc = _mm512_fmadd_ps(dot, _mm512_mul_ps(group_scale<F>(tile, shared, index), x.scale), sum.acc);
+    if constexpr (has_min(F)) sum.low = _mm512_fmadd_ps(group_min<F>(tile, shared, index), x.scaled_sum[h], sum.low);
   }
-  return acc;
 }
 
 template <Format F>
@@ -77,9 +80,9 @@ void run_streams(const LinearArgs& args, int64_t row, int64_t first, int64_t ste
   const __m512i table = unsigned_table(F == Format::q4_lut ? weight.lut : nullptr);
   const uint8_t* tile = weight.tiles + first * weight.block_stride_bytes;
   const int64_t stream_bytes = step * weight.block_stride_bytes;
-  __m512 acc[S];
+  Chains sum[S];
 #pragma GCC unroll 8
-  for (int s = 0; s < S; ++s) acc[s] = _mm512_setzero_ps();
+  for (int s = 0; s < S; ++s) sum[s].acc = sum[s].low = _mm512_setzero_ps();
   for (int64_t group = 0; group < weight.row_len / kGroupLen; group += kGroups, tile += tile_bytes(F)) {
     TileScales shared[S];
 #pragma GCC unroll 8
@@ -89,12 +92,12 @@ void run_streams(const LinearArgs& args, int64_t row, int64_t first, int64_t ste
 #pragma GCC unroll 8
       for (int s = 0; s < S; ++s) {
         prefetch_group<F>(tile + s * stream_bytes, g);
-        acc[s] = add_group<F>(tile + s * stream_bytes, g, shared[s], table, x, acc[s]);
+        add_group<F>(tile + s * stream_bytes, g, shared[s], table, x, sum[s]);
       }
     }
   }
 #pragma GCC unroll 8
-  for (int s = 0; s < S; ++s) store_block(args, 0, first + s * step, acc[s]);
+  for (int s = 0; s < S; ++s) store_block(args, 0, first + s * step, join<F>(sum[s].acc, sum[s].low));
 }
 
 // Cuts the range in S equal parts and walks them side by side; what remains goes to fewer streams.

@@ -146,6 +146,12 @@ inline void store_block(const LinearArgs& args, int64_t token, int64_t block, __
   _mm512_mask_storeu_ps(y, rows, acc);
 }
 
+// The chains of the contract joined.
+template <Format F>
+inline __m512 join(__m512 acc, __m512 low) {
+  return has_min(F) ? _mm512_add_ps(acc, low) : acc;
+}
+
 inline int64_t activation_row(const LinearArgs& args, int64_t token) { return args.row_ids ? args.row_ids[token] : token; }
 
 }  // namespace

@@ -32,7 +32,7 @@ float dot_quantized(const PackedWeight& weight, const RowBuffer& row, const Quan
   const int len = scale_len(weight.format);
   const int8_t* q = x.q + token * x.q_stride;
   const int32_t* sum16 = x.sum16 + token * x.sum_stride;
-  float acc = 0.0f;
+  float acc = 0.0f, low = 0.0f;
   for (int64_t k = 0; k < weight.row_len; k += len) {
     int32_t dot = 0;
     for (int i = 0; i < len; ++i) dot += int32_t(row.code[k + i]) * q[k + i];
@@ -40,9 +40,9 @@ float dot_quantized(const PackedWeight& weight, const RowBuffer& row, const Quan
     acc = std::fmaf(float(dot), row.scale[k / 16] * d, acc);
     if (!has_min(weight.format)) continue;
     const int32_t sum = len == 16 ? sum16[k / 16] : sum16[k / 16] + sum16[k / 16 + 1];
-    acc = std::fmaf(row.min[k / 16], d * float(sum), acc);
+    low = std::fmaf(row.min[k / 16], d * float(sum), low);
   }
-  return acc;
+  return has_min(weight.format) ? acc + low : acc;
 }
 
 // An odd K counts one more pair element, zero times zero, as the padded tiles do.

@@ -1,0 +1,177 @@
+// A few tokens over quantized weights: two row blocks are unpacked into registers, sixteen zmm of codes, and each broadcast of
+// activations feeds both. Up to four tokens share an unpacking; more tokens come back for the same two row blocks, then in L2.
+#include "kernels/linear/avx512_parts.h"
+#include "kernels/linear/avx512_unpack.h"
+
+namespace roofline::avx512 {
+namespace {
+
+inline constexpr int kPrefetchBytes = 1536;
+inline constexpr int kMaxTokens = 4;
+
+// What the tokens of a tile bring: the sums are prepared once for all row blocks. Slots: one per scale_len elements of K.
+template <int T>
+struct TileInput {
+  const int8_t* q[T];
+  const float* scale[T];
+  const int32_t* compensation[T];
+  const float* scaled_sum[T];
+};
+
+// Per token: compensation [K / scale_len], then d * sum likewise. Both for all tokens of the call, in scratch.
+template <Format F>
+int64_t input_bytes(int64_t row_len) {
+  return (row_len / scale_len(F) * 4 + 63) / 64 * 64;
+}
+
+template <Format F>
+void prepare_token(const LinearArgs& args, int64_t token, uint8_t* at) {
+  constexpr int kHalves = kGroupLen / scale_len(F);
+  const QuantizedRows& x = args.quantized;
+  const int64_t row = activation_row(args, token), slots = args.weight->row_len / scale_len(F);
+  const int32_t* sum16 = x.sum16 + row * x.sum_stride;
+  const float* scale = x.scale + row * x.scale_stride;
+  int32_t* compensation = reinterpret_cast<int32_t*>(at);
+  float* scaled_sum = reinterpret_cast<float*>(at + input_bytes<F>(args.weight->row_len));
+  for (int64_t i = 0; i < slots; ++i) {
+    const int32_t sum = kHalves == 2 ? sum16[i] : sum16[2 * i] + sum16[2 * i + 1];
+    compensation[i] = -code_offset(F) * sum;
+    if constexpr (has_min(F)) scaled_sum[i] = scale[i / kHalves] * float(sum);
+  }
+}
+
+template <Format F, int T>
+TileInput<T> tile_input(const LinearArgs& args, int64_t token, int64_t first_token) {
+  const int64_t bytes = input_bytes<F>(args.weight->row_len);
+  TileInput<T> in;
+  for (int t = 0; t < T; ++t) {
+    const int64_t row = activation_row(args, token + t);
+    const uint8_t* at = args.scratch + (token + t - first_token) * 2 * bytes;
+    in.q[t] = args.quantized.q + row * args.quantized.q_stride;
+    in.scale[t] = args.quantized.scale + row * args.quantized.scale_stride;
+    in.compensation[t] = reinterpret_cast<const int32_t*>(at);
+    in.scaled_sum[t] = reinterpret_cast<const float*>(at + bytes);
+  }
+  return in;
+}
+
+inline __m512i broadcast_four(const int8_t* q) {
+  int32_t four;
+  __builtin_memcpy(&four, q, 4);
+  return _mm512_set1_epi32(four);
+}
+
+// R row blocks from first_block on, T tokens, all of K.
+template <Format F, int R, int T>
+__attribute__((noinline)) void run_tile(const LinearArgs& args, const TileInput<T>& in, int64_t first_block, int64_t token) {
+  constexpr int kHalves = kGroupLen / scale_len(F), kLines = 8 / kHalves, kTileGroups = tile_len(F) / kGroupLen;
+  constexpr int kShare = tile_bytes(F) / kTileGroups;
+  const PackedWeight& weight = *args.weight;
+  const __m512i table = unsigned_table(F == Format::q4_lut ? weight.lut : nullptr);
+  const int64_t block_bytes = weight.block_stride_bytes, num_groups = weight.row_len / kGroupLen;
+  const uint8_t* tile = weight.tiles + first_block * block_bytes;
+  __m512 acc[T][R], low[T][R];
+#pragma GCC unroll 4
+  for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 2
+    for (int r = 0; r < R; ++r) acc[t][r] = low[t][r] = _mm512_setzero_ps();
+  }
+  for (int64_t first = 0; first < num_groups; first += kTileGroups, tile += tile_bytes(F)) {
+    TileScales shared[R];
+#pragma GCC unroll 2
+    for (int r = 0; r < R; ++r) shared[r] = load_tile_scales<F>(tile + r * block_bytes);
+    for (int in_tile = 0; in_tile < kTileGroups; ++in_tile) {
+      const int64_t g = first + in_tile;
+      __m512i u[R][8];
+#pragma GCC unroll 2
+      for (int r = 0; r < R; ++r) {
+        const uint8_t* p = tile + r * block_bytes;
+#pragma GCC unroll 16
+        for (int at = 0; at < kShare; at += 64) {
+          _mm_prefetch(reinterpret_cast<const char*>(p + in_tile * kShare + kPrefetchBytes + at), _MM_HINT_T0);
+        }
+        unpack_codes<F>(group_codes<F>(p, in_tile), table, u[r]);
+      }
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) {
+        __m512 scale[R], min[R];
+#pragma GCC unroll 2
+        for (int r = 0; r < R; ++r) {
+          scale[r] = group_scale<F>(tile + r * block_bytes, shared[r], in_tile * kHalves + h);
+          if constexpr (has_min(F)) min[r] = group_min<F>(tile + r * block_bytes, shared[r], in_tile * kHalves + h);
+        }
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+          __m512i dot[R];
+#pragma GCC unroll 2
+          for (int r = 0; r < R; ++r) dot[r] = _mm512_set1_epi32(in.compensation[t][g * kHalves + h]);
+#pragma GCC unroll 8
+          for (int j = h * kLines; j < (h + 1) * kLines; ++j) {
+            const __m512i a = broadcast_four(in.q[t] + g * kGroupLen + 4 * j);
+#pragma GCC unroll 2
+            for (int r = 0; r < R; ++r) dot[r] = _mm512_dpbusd_epi32(dot[r], u[r][j], a);
+          }
+          const __m512 d = _mm512_set1_ps(in.scale[t][g]);
+#pragma GCC unroll 2
+          for (int r = 0; r < R; ++r) {
+            acc[t][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), _mm512_mul_ps(scale[r], d), acc[t][r]);
+            if constexpr (has_min(F)) {
+              low[t][r] = _mm512_fmadd_ps(min[r], _mm512_set1_ps(in.scaled_sum[t][g * kHalves + h]), low[t][r]);
+            }
+          }
+        }
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 2
+    for (int r = 0; r < R; ++r) store_block(args, token + t, first_block + r, join<F>(acc[t][r], low[t][r]));
+  }
+}
+
+template <Format F, int R>
+void run_blocks(const LinearArgs& args, int64_t first_block, int64_t begin, int64_t end) {
+  for (int64_t token = begin, size; token < end; token += size) {
+    const int64_t left = end - token;
+    size = left <= kMaxTokens ? left : left < 2 * kMaxTokens ? (left + 1) / 2 : kMaxTokens;
+    switch (size) {
+      case 1: run_tile<F, R, 1>(args, tile_input<F, 1>(args, token, begin), first_block, token); break;
+      case 2: run_tile<F, R, 2>(args, tile_input<F, 2>(args, token, begin), first_block, token); break;
+      case 3: run_tile<F, R, 3>(args, tile_input<F, 3>(args, token, begin), first_block, token); break;
+      default: run_tile<F, R, 4>(args, tile_input<F, 4>(args, token, begin), first_block, token); break;
+    }
+  }
+}
+
+template <Format F>
+void small(const LinearArgs& args) {
+  const int64_t token_bytes = 2 * input_bytes<F>(args.weight->row_len), fit = kLinearScratchBytes / token_bytes;
+  for (int64_t begin = 0; begin < args.num_tokens; begin += fit) {
+    const int64_t end = begin + fit < args.num_tokens ? begin + fit : args.num_tokens;
+    for (int64_t m = begin; m < end; ++m) prepare_token<F>(args, m, args.scratch + (m - begin) * token_bytes);
+    int64_t block = args.block_begin;
+    for (; block + 2 <= args.block_end; block += 2) run_blocks<F, 2>(args, block, begin, end);
+    if (block < args.block_end) run_blocks<F, 1>(args, block, begin, end);
+  }
+}
+
+}  // namespace
+
+void small_quantized(const LinearArgs& args) {
+  switch (args.weight->format) {
+    case Format::q4_0: return small<Format::q4_0>(args);
+    case Format::q4_1: return small<Format::q4_1>(args);
+    case Format::q5_0: return small<Format::q5_0>(args);
+    case Format::q5_1: return small<Format::q5_1>(args);
+    case Format::q8_0: return small<Format::q8_0>(args);
+    case Format::q2_k: return small<Format::q2_k>(args);
+    case Format::q4_k: return small<Format::q4_k>(args);
+    case Format::q5_k: return small<Format::q5_k>(args);
+    case Format::q6_k: return small<Format::q6_k>(args);
+    case Format::q4_lut: return small<Format::q4_lut>(args);
+    default: return;  // float formats have their own entry
+  }
+}
+
+}  // namespace roofline::avx512
