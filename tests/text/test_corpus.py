@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,17 @@ def test_user_defined_strike_tag_is_one_token_in_gemma(model_path: Callable[[str
     ids = tokenizer.encode(f"old{STRIKE} new", add_special=False)
     assert ids.count(strike_id) == 1
     assert strike_id not in tokenizer.eos_ids
+
+
+@pytest.mark.parametrize("unit", ["a", " ", "\n", "中文", "word "])
+def test_tok04_long_runs_take_linear_time(model: tuple[Tokenizer, dict[str, Any]], unit: str) -> None:
+    """100 kB in under a second of CPU time; a quadratic merge loop would need minutes."""
+    tokenizer, _ = model
+    text = unit * (100_000 // len(unit.encode()))
+    start_s = time.thread_time()
+    ids = tokenizer.encode(text, add_special=False)
+    assert time.thread_time() - start_s < 1
+    assert tokenizer.decode(ids) == text
 
 
 def test_tok04_round_trip_of_the_corpus(model: tuple[Tokenizer, dict[str, Any]]) -> None:

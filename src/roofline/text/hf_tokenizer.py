@@ -71,8 +71,11 @@ def build_hf_tokenizer(folder: Path) -> Tokenizer:
             return bytes([int(text[3:5], 16)])
         return bytes_of_text(text)
 
-    bos_id, eos_id = special.id_of("bos_token"), special.id_of("eos_token")
-    adds_bos, adds_eos = special.added_around(bos_id, eos_id)
+    eos_id = special.id_of("eos_token")
+    before, after = special.put_around()
+    bos_id = special.id_of("bos_token") if not before else before[0]
+    if len(before) > 1 or after not in ([], [eos_id]):
+        raise UnsupportedModelError(f"{folder}: the tokenizer puts tokens {before} and {after} around a text")
     vocabulary = Vocabulary(
         num_tokens=1 + max(rust.get_vocab().values(), default=-1),
         token_bytes=token_bytes,
@@ -81,8 +84,8 @@ def build_hf_tokenizer(folder: Path) -> Tokenizer:
         eos_ids=special.eos_ids(eos_id, added),
         eos_id=eos_id,
         unk_id=special.id_of("unk_token"),
-        adds_bos=adds_bos,
-        adds_eos=adds_eos,
+        adds_bos=special.overruled("add_bos_token", habit=bool(before)),
+        adds_eos=special.overruled("add_eos_token", habit=bool(after)),
         strips_leading_space=any(_strips_space(step) for step in decoder),
         chat_templates=_chat_templates(folder, special.config),
     )
@@ -137,19 +140,17 @@ class _SpecialTokens:
             ids |= {value for value in values if isinstance(value, int)}
         return frozenset(ids if eos_id is None else ids | {eos_id})
 
-    def added_around(self, bos_id: int | None, eos_id: int | None) -> tuple[bool, bool]:
-        """Whether BOS goes before and EOS after a text: the post-processor's habit, unless the config overrules it."""
+    def put_around(self) -> tuple[list[int], list[int]]:
+        """Ids that the file's post-processor puts before and after a text."""
         bare = self.rust.encode("a", add_special_tokens=False).ids
         full = self.rust.encode("a", add_special_tokens=True).ids
         start = next((start for start in range(len(full)) if full[start : start + len(bare)] == bare), 0)
-        before, after = full[:start], full[start + len(bare) :]
-        if before not in ([], [bos_id]) or after not in ([], [eos_id]):
-            raise UnsupportedModelError(f"{self.folder}: the tokenizer puts tokens {before} and {after} around a text")
-        config_bos, config_eos = self.config.get("add_bos_token"), self.config.get("add_eos_token")
-        return (
-            bool(before) if config_bos is None else bool(config_bos),
-            bool(after) if config_eos is None else bool(config_eos),
-        )
+        return full[:start], full[start + len(bare) :]
+
+    def overruled(self, name: str, *, habit: bool) -> bool:
+        """A flag of tokenizer_config.json; the post-processor's `habit` where the config doesn't say."""
+        value = self.config.get(name)
+        return habit if value is None else bool(value)
 
 
 def _decoder_steps(rust: RustTokenizer) -> list[dict[str, Any]]:

@@ -61,16 +61,15 @@ def _merge(word: str, pieces: Mapping[str, int], scores: Sequence[float]) -> lis
     symbols = list(word)
     following = [*range(1, len(word)), -1]
     preceding = list(range(-1, len(word) - 1))
-    candidates: list[tuple[float, int, str]] = []
+    pairs = ((left, word[left : left + 2]) for left in range(len(word) - 1))
+    candidates = [(-scores[pieces[pair]], left, pair) for left, pair in pairs if pair in pieces]
+    heapq.heapify(candidates)
 
     def offer(left: int, right: int) -> None:
         merged = symbols[left] + symbols[right]
-        piece_id = pieces.get(merged)
-        if piece_id is not None:
-            heapq.heappush(candidates, (-scores[piece_id], left, merged))
+        if merged in pieces:
+            heapq.heappush(candidates, (-scores[pieces[merged]], left, merged))
 
-    for right in range(1, len(word)):
-        offer(right - 1, right)
     while candidates:
         _, left, merged = heapq.heappop(candidates)
         right = following[left]

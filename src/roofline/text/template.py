@@ -94,16 +94,14 @@ class ChatTemplate:
 
 
 def chat_template_of(vocabulary: Vocabulary, *, override: str | None = None, with_tools: bool = False) -> ChatTemplate:
-    """The template to chat with: the user's own, else the file's (its "tool_use" variant where tools are given).
+    """The template to chat with: the user's own, else the file's (`with_tools` prefers its "tool_use" variant).
 
     Raises TemplateError where there is none: guessing a format would feed the model turns that it never saw.
     """
-    templates = vocabulary.chat_templates
-    source = override or (templates.get("tool_use") if with_tools else None) or templates.get("default")
-    if source is None and len(templates) == 1:
-        source = next(iter(templates.values()))
+    source = override if override is not None else vocabulary.chat_template(with_tools=with_tools)
     if source is None:
-        named = f"; it names {', '.join(sorted(templates))} but no default" if templates else ""
+        names = sorted(vocabulary.chat_templates)
+        named = f"; it names {', '.join(names)} but no default" if names else ""
         raise TemplateError(f"the model file has no chat template{named}", hint=_OVERRIDE_HINT)
     eos_text = vocabulary.text_of(vocabulary.eos_id)
     return ChatTemplate(source, bos=vocabulary.text_of(vocabulary.bos_id), eos=eos_text)

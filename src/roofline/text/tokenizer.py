@@ -47,9 +47,8 @@ class Tokenizer:
 
     @property
     def chat_template(self) -> str | None:
-        """The template named "default", or the only one; None where the file has none."""
-        templates = self.vocabulary.chat_templates
-        return templates.get("default") or (next(iter(templates.values())) if len(templates) == 1 else None)
+        """The template for chats without tools; None where the file has none."""
+        return self.vocabulary.chat_template()
 
     def encode(self, text: str, *, add_special: bool) -> list[int]:
         """Ids of a user's text. `add_special` adds the BOS (and EOS) that the file asks for.

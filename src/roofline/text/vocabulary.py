@@ -47,6 +47,12 @@ class Vocabulary:
     strips_leading_space: bool = False
     chat_templates: Mapping[str, str] = field(default_factory=dict)
 
+    def chat_template(self, *, with_tools: bool = False) -> str | None:
+        """The file's template: "tool_use" for a chat with tools where there is one, else "default", else the only one."""
+        templates = self.chat_templates
+        chosen = (templates.get("tool_use") if with_tools else None) or templates.get("default")
+        return chosen or (next(iter(templates.values())) if len(templates) == 1 else None)
+
     def text_of(self, token_id: int | None) -> str:
         """Text of a special token for templates (`bos_token`, `eos_token`); empty for None."""
         return "" if token_id is None else self.token_bytes(token_id).decode("utf-8", "replace")
