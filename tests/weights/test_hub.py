@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import constants
 
 from roofline.core.errors import ModelNotFoundError
 from roofline.weights import hub, wheel_source
@@ -67,6 +68,24 @@ def test_a_path_is_itself(tmp_path: Path) -> None:
     file = tmp_path / "a.gguf"
     file.write_bytes(b"")
     assert hub.find_model(str(file)) == file
+
+
+def test_an_unreachable_hub_is_known_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only what the hub's client has cached is left then; it is asked for no network."""
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    seen: dict[str, Any] = {}
+
+    def download(**arguments: Any) -> Path:
+        seen.update(arguments)
+        return tmp_path
+
+    assert hub._hub_call(download, "a/b", filename="c.gguf") == tmp_path
+    assert seen["local_files_only"] is True
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:2")
+    hub._hub_call(download, "a/b")
+    assert seen["local_files_only"] is False
 
 
 @pytest.mark.parametrize("name", ["nothing", "./a/b.gguf", "a/b.gguf", "../x/y", "", "a/b/c/d.bin"])

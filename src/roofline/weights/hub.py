@@ -10,9 +10,11 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from roofline.core.errors import ModelFormatError, ModelNotFoundError
 from roofline.core.paths import cache_dir
@@ -23,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 HUB_PATTERNS = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "chat_template.*")
 TOKENIZER_PATTERNS = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt")
-_HUB_TIMEOUT_S = 10.0
+_HUB_TIMEOUT_S = 5.0
 _HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:/(?P<file>\w[\w./-]*\.gguf))?")
 
 
@@ -133,12 +135,28 @@ def _from_hub(repo: str, file_name: str | None) -> Path:
     return folder
 
 
+def _hub_answers(environ: Mapping[str, str]) -> bool:
+    """Whether the hub takes connections: its client would try for half a minute to find out. Behind a proxy only the client knows."""
+    from huggingface_hub.constants import ENDPOINT
+
+    if any(environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True
+    url = urlsplit(ENDPOINT)
+    try:
+        with socket.create_connection((url.hostname or "", url.port or 443), timeout=_HUB_TIMEOUT_S):
+            return True
+    except OSError as error:
+        _log.info("the model hub does not answer: %s", error)
+        return False
+
+
 def _hub_call(download: Callable[..., Any], repo: str, **arguments: Any) -> Path:
     """Run one download. Its client raises its HTTP library's errors, which differ by version: all become ModelNotFoundError."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
-        return Path(download(repo_id=repo, etag_timeout=_HUB_TIMEOUT_S, **arguments))
+        cached_only = not _hub_answers(os.environ)
+        return Path(download(repo_id=repo, etag_timeout=_HUB_TIMEOUT_S, local_files_only=cached_only, **arguments))
     except RepositoryNotFoundError as error:
         raise ModelNotFoundError(
             f"the hub has no repository {repo} that you may read", hint="check the name; a gated one needs a login"
