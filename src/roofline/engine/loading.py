@@ -1,0 +1,95 @@
+"""From a model's name and what the user typed to a running engine: find, open, resolve, pack. LLM and the server start here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from roofline.backends.cpu.executor import CpuBackend, CpuSettings
+from roofline.core.config import Decision, EngineConfig, UserConfig, with_environment
+from roofline.core.errors import ConfigError
+from roofline.core.hardware import Hardware, probe
+from roofline.core.memory import ModelFacts
+from roofline.core.resolve import resolve
+from roofline.engine.engine import Engine
+from roofline.models import LoadedModel, ModelConfig, load_model
+from roofline.text.load import load_tokenizer
+from roofline.text.tokenizer import Tokenizer
+from roofline.weights.hub import Progress, find_model, no_progress
+
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class LoadedEngine:
+    """A model that is ready to answer, and everything a report wants to know about how it was set up."""
+
+    path: Path
+    engine: Engine
+    backend: CpuBackend
+    tokenizer: Tokenizer
+    model_config: ModelConfig
+    config: EngineConfig
+    decisions: tuple[Decision, ...]
+    hardware: Hardware
+
+
+def user_config(settings: Mapping[str, Any]) -> UserConfig:
+    """UserConfig of keyword settings. Raises ConfigError for a name that there is no setting of."""
+    known = [field.name for field in fields(UserConfig)]
+    for name in settings:
+        if name not in known:
+            raise ConfigError(f"there is no setting {name!r}", hint=f"settings: {', '.join(known)}")
+    return UserConfig(**settings)
+
+
+def load_engine(model: str | Path, user: UserConfig, *, progress: Progress = no_progress) -> LoadedEngine:
+    """Find and load `model`. Raises a RooflineError of the kind that fits: not found, format, unsupported, config, memory."""
+    path = find_model(model, progress=progress)
+    progress(f"opening {path.name}", 0, 0)
+    loaded = load_model(path, max_context_len=user.max_context)
+    hardware = probe()
+    config, decisions = resolve(with_environment(user, os.environ), hardware, _facts(path, loaded))
+    checkpoint = loaded.checkpoint
+    tokenizer = load_tokenizer(checkpoint.format, checkpoint.metadata, path)
+    backend = _make_backend(loaded, config, progress)
+    engine = Engine(
+        backend,
+        tokenizer,
+        config,
+        eos_ids=frozenset(loaded.model.config.eos_ids) | tokenizer.eos_ids,
+    )
+    return LoadedEngine(path, engine, backend, tokenizer, loaded.model.config, config, decisions, hardware)
+
+
+def _facts(path: Path, loaded: LoadedModel) -> ModelFacts:
+    """What memory the model takes, known from its header: nothing is read yet."""
+    program = loaded.model.program
+    return ModelFacts(
+        name=path.name,
+        weights_bytes=sum(weight.rows.nbytes for weight in loaded.weights.values()),
+        kv_shapes=tuple((layer.num_kv_heads, layer.head_size) for layer in program.kv_layers),
+        max_context=loaded.model.config.max_context_len,
+        vocab_size=program.vocab_size,
+        scratch_bytes_per_token=_FLOAT_BYTES * sum(program.widths.values()),
+    )
+
+
+def _make_backend(loaded: LoadedModel, config: EngineConfig, progress: Progress) -> CpuBackend:
+    settings = CpuSettings(
+        threads=config.num_threads,
+        isa=config.isa,
+        kv_type=config.kv_dtype,
+        max_tokens_per_step=config.max_tokens_per_step,
+        max_context=config.max_context,
+    )
+    return CpuBackend(
+        loaded.model.program,
+        loaded.weights,
+        num_blocks=config.num_blocks,
+        settings=settings,
+        progress=lambda done_bytes, total_bytes: progress("packing weights", done_bytes, total_bytes),
+    )
