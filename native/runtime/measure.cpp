@@ -140,7 +140,7 @@ struct MacWork final : Work {
   }
 };
 
-constexpr int kBarriersPerTrial = 500;
+constexpr int kBarriersPerTrial = 200;
 
 void run_barriers(void* context, Worker& worker) {
   worker.barrier();

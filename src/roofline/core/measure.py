@@ -13,7 +13,7 @@ from roofline.core.hardware import Hardware, default_threads
 if TYPE_CHECKING:  # core must import without the extension
     from roofline import _native
 
-READ_S, PEAK_S = 0.4, 0.25  # time for all trials of one point
+READ_S, PEAK_S = 0.35, 0.2  # time for all trials of one point
 NUM_BARRIER_TRIALS, NUM_WAKE_TRIALS = 21, 100
 KINDS = ("int8", "fp32")
 
