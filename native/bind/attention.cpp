@@ -4,8 +4,9 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -52,7 +53,8 @@ struct Cache {
   Cache(Memory blocks, const std::string& kv_type, int64_t num_kv_heads, int64_t head_size) : memory(blocks) {
     view = {blocks.data(), static_cast<int64_t>(blocks.shape(1)), kv_type_named(kv_type), num_kv_heads, head_size};
     require(num_kv_heads > 0 && head_size > 0, "num_kv_heads and head_size are positive");
-    require(view.block_stride_bytes >= num_kv_heads * kv_head_bytes(view.type, head_size), "a block holds fewer bytes than its heads");
+    const int64_t needed = num_kv_heads * kv_head_bytes(view.type, head_size);
+    require(view.block_stride_bytes >= needed, "a block holds fewer bytes than its heads");
   }
 
   void check(const BlockTable& table, int64_t num_tokens) const {
@@ -114,6 +116,13 @@ struct Step {
 
 // ---- micro-benchmark --------------------------------------------------------------------------------------------------------
 
+// Time this thread has run: what the kernels cost, also on a machine whose cores are shared.
+double thread_time_s() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 // One sequence whose last num_tokens of `context` are queries, over a cache of its own.
 struct Bench {
   int64_t heads_per_kv, num_tokens, context;
@@ -157,7 +166,6 @@ struct Bench {
 
 double bench(const std::string& isa, const std::string& kv_type, int64_t num_kv_heads, int64_t heads_per_kv, int64_t head_size,
              int64_t num_tokens, int64_t context, int64_t repeats) {
-  using Clock = std::chrono::steady_clock;
   require(num_kv_heads > 0 && heads_per_kv > 0 && head_size > 0 && repeats > 0, "sizes are positive");
   require(num_tokens > 0 && num_tokens <= context, "the queries are the last tokens of the context");
   const AttentionKernels& kernels = kernels_of(isa);
@@ -166,26 +174,25 @@ double bench(const std::string& isa, const std::string& kv_type, int64_t num_kv_
   Bench run(kernels, type, num_kv_heads, heads_per_kv, head_size, num_tokens, context);
   double best = 1e30;
   for (int64_t i = 0; i < repeats; i++) {
-    const Clock::time_point start = Clock::now();
+    const double start = thread_time_s();
     run.pass(kernels);
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+    best = std::min(best, thread_time_s() - start);
   }
   return best;
 }
 
 // A chain of dependent multiply-and-xor steps: 3 + 1 cycles each on every x86-64 core with a 3-cycle multiplier.
 double clock_hz() {
-  using Clock = std::chrono::steady_clock;
   constexpr int64_t kSteps = 2'000'000;
   double best = 1e30;
   for (int repeat = 0; repeat < 5; repeat++) {
     uint64_t x = 1;
-    const Clock::time_point start = Clock::now();
+    const double start = thread_time_s();
     for (int64_t i = 0; i < kSteps; i++) {
       x = (x * 0x9E3779B97F4A7C15u) ^ 0x55;
       __asm__ volatile("" : "+r"(x));
     }
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+    best = std::min(best, thread_time_s() - start);
   }
   return 4.0 * kSteps / best;
 }
@@ -211,7 +218,7 @@ void register_attention(nb::module_& parent) {
            nb::arg("num_kv_heads"), nb::arg("head_size"))
       .def("append", &Cache::append, nb::arg("isa"), nb::arg("block_table"), nb::arg("position"), nb::arg("k"), nb::arg("v"));
   define_step(m);
-  m.def("head_bytes", [](const std::string& kv_type, int64_t head_size) { return kv_head_bytes(kv_type_named(kv_type), head_size); },
+  m.def("head_bytes", [](const std::string& type, int64_t head_size) { return kv_head_bytes(kv_type_named(type), head_size); },
         nb::arg("kv_type"), nb::arg("head_size"), "Bytes of one KV head in one block.");
   m.def("partial_floats", &attention_partial_floats, nb::arg("rows"), nb::arg("head_size"));
   m.def("bench", &bench, nb::arg("isa"), nb::kw_only(), nb::arg("kv_type"), nb::arg("num_kv_heads"), nb::arg("heads_per_kv"),

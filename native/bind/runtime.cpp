@@ -8,6 +8,9 @@
 #include <vector>
 
 #include "bind/module.h"
+#include "kernels/attention/contract.h"
+#include "kernels/linear/contract.h"
+#include "kernels/pointwise/contract.h"
 #include "runtime/cpu_features.h"
 #include "runtime/measure.h"
 #include "runtime/thread_pool.h"
@@ -46,6 +49,25 @@ MacKind mac_kind(const std::string& name) {
   throw std::invalid_argument("unknown arithmetic: " + name + " (known: int8, fp32)");
 }
 
+// Each family steps down on its own to the nearest tier that was built for it.
+nb::dict kernel_tiers(const std::string& cap) {
+  const Isa isa = isa_from_name(cap);
+  Isa linear, pointwise, attention;
+  linear_kernels(isa, &linear);
+  pointwise_kernels(isa, &pointwise);
+  attention_kernels(isa, &attention);
+  nb::dict tiers;
+  tiers["linear"] = isa_name(linear);
+  tiers["pointwise"] = isa_name(pointwise);
+  tiers["attention"] = isa_name(attention);
+  return tiers;
+}
+
+std::string linear_kernel(const std::string& cap, const std::string& scheme, int64_t num_tokens) {
+  Isa chosen;
+  return linear_kernels(isa_from_name(cap), &chosen).describe(packed_format(scheme.c_str()), num_tokens);
+}
+
 void register_measurements(nb::module_& m) {
   m.def("measure_read_bytes_per_s",
         [](ThreadPool& pool, const std::string& isa, int64_t working_set_bytes, double duration_s) {
@@ -76,6 +98,9 @@ void register_runtime(nb::module_& m) {
   m.def("isa_gaps", [](const std::string& isa) { return isa_gaps(isa_from_name(isa)); }, nb::arg("isa"),
         "What keeps the tier from running here: CPU flags, 'not built', the AMX permission. Empty: it runs.");
   m.def("allowed_isa", &allowed_isa, nb::arg("cap"), "`cap` when it runs here, else ValueError naming what is missing.");
+  m.def("kernel_tiers", &kernel_tiers, nb::arg("cap"), "Kernel family -> the tier that serves it under this cap.");
+  m.def("linear_kernel", &linear_kernel, nb::arg("cap"), nb::arg("scheme"), nb::arg("num_tokens"),
+        "The inner kernel that multiplies weights of a GGUF scheme in a step of so many tokens.");
   nb::class_<ThreadPool>(m, "ThreadPool", "num_threads - 1 workers and the caller; see runtime/thread_pool.h.")
       .def(nb::init<int, const std::vector<int>&>(), nb::arg("num_threads"), nb::arg("cpus") = std::vector<int>{})
       .def_prop_ro("num_threads", &ThreadPool::num_threads);

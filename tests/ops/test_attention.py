@@ -214,7 +214,7 @@ shapes = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(shape=shapes, tile_tokens=st.integers(1, 16), split=st.booleans(), placement=st.integers(1, 3))
 def test_tiles_splits_and_placement_keep_the_bits(shape: Shape, tile_tokens: int, split: bool, placement: int) -> None:
     one_by_one = Problem(shape, isa=FASTEST).run(FASTEST, tile_tokens=1)

@@ -10,6 +10,7 @@ import pytest
 
 from roofline.cli.doctor import machine_warnings
 from roofline.core.ceilings import UNMEASURED
+from roofline.weights.schemes import SCHEMES
 
 pytest.importorskip("roofline._native")
 
@@ -32,6 +33,10 @@ def test_report_as_json(tmp_path):
     decided = {decision["field"]: decision["value"] for decision in record["decisions"]}
     assert decided == {"num_threads": "1", "isa": "ref"}
     assert record["ceilings"] == UNMEASURED
+    kernels = {kernel["operation"]: kernel for kernel in record["kernels"]}
+    assert kernels["attention"]["decode"] == "ref"
+    schemes = {word for operation in kernels for word in operation.split() if operation.startswith("linear")}
+    assert set(SCHEMES) <= schemes
     assert record["hardware"]["isa"]["gaps"]["ref"] == []
 
 

@@ -54,10 +54,6 @@ ROOFLINE_INLINE F32x16 operator/(F32x16 a, F32x16 b) { return {_mm256_div_ps(a.l
 ROOFLINE_INLINE F32x16 fma(F32x16 a, F32x16 b, F32x16 c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
-ROOFLINE_INLINE F32x16 fma_scalar(F32x16 a, const float* b, F32x16 c) {
-  const __m256 all = _mm256_broadcast_ss(b);
-  return {_mm256_fmadd_ps(a.lo, all, c.lo), _mm256_fmadd_ps(a.hi, all, c.hi)};
-}
 ROOFLINE_INLINE F32x16 max(F32x16 a, F32x16 b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
 ROOFLINE_INLINE F32x16 min(F32x16 a, F32x16 b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
 

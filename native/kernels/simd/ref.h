@@ -57,7 +57,6 @@ inline F32x16 operator-(F32x16 a, F32x16 b) { return lanes([&](int i) { return a
 inline F32x16 operator*(F32x16 a, F32x16 b) { return lanes([&](int i) { return a.v[i] * b.v[i]; }); }
 inline F32x16 operator/(F32x16 a, F32x16 b) { return lanes([&](int i) { return a.v[i] / b.v[i]; }); }
 inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) { return lanes([&](int i) { return fmaf(a.v[i], b.v[i], c.v[i]); }); }
-inline F32x16 fma_scalar(F32x16 a, const float* b, F32x16 c) { return fma(a, set1(*b), c); }
 inline F32x16 max(F32x16 a, F32x16 b) { return lanes([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; }); }
 inline F32x16 min(F32x16 a, F32x16 b) { return lanes([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; }); }
 

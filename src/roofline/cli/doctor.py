@@ -22,9 +22,20 @@ from roofline.core.config import Decision, UserConfig, with_environment
 from roofline.core.hardware import Hardware, probe
 from roofline.core.measure import measure
 from roofline.core.resolve import machine_decisions
+from roofline.weights.schemes import SCHEMES
 
 # Trials of one point that differ more than this say that something else ran on the machine.
 NOISY_SPREAD = 0.35
+PREFILL_LEN = 512
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What serves an operation in a step of one token and in one of PREFILL_LEN tokens."""
+
+    operation: str
+    decode: str
+    prefill: str
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,7 @@ class Report:
 
     hardware: Hardware
     decisions: tuple[Decision, ...]
+    kernels: tuple[Kernel, ...]
     ceilings: Ceilings | None
     warnings: tuple[str, ...]
     versions: dict[str, str]
@@ -63,10 +75,12 @@ def _measure(hardware: Hardware) -> None:
 
 def make_report(hardware: Hardware, ceilings: Ceilings | None) -> Report:
     """Decide as the engine would with nothing typed, and collect warnings."""
-    user = with_environment(UserConfig(), os.environ)
+    decisions = machine_decisions(with_environment(UserConfig(), os.environ), hardware)
+    isa = next(decision.value for decision in decisions if decision.field == "isa")
     return Report(
         hardware=hardware,
-        decisions=machine_decisions(user, hardware),
+        decisions=decisions,
+        kernels=chosen_kernels(isa),
         ceilings=ceilings,
         warnings=tuple(machine_warnings(hardware) + ceiling_warnings(ceilings)),
         versions={
@@ -76,6 +90,19 @@ def make_report(hardware: Hardware, ceilings: Ceilings | None) -> Report:
             "system": platform.platform(),
         },
     )
+
+
+def chosen_kernels(isa: str) -> tuple[Kernel, ...]:
+    """The kernel that serves each operation under tier `isa`; weight schemes with the same kernels share a line."""
+    from roofline import _native
+
+    schemes: dict[tuple[str, str], list[str]] = {}
+    for scheme in SCHEMES:
+        names = _native.linear_kernel(isa, scheme, 1), _native.linear_kernel(isa, scheme, PREFILL_LEN)
+        schemes.setdefault(names, []).append(scheme)
+    linear = [Kernel(f"linear {' '.join(names)}", *kernels) for kernels, names in schemes.items()]
+    tiers = _native.kernel_tiers(isa)
+    return (*linear, *(Kernel(family, tiers[family], tiers[family]) for family in ("attention", "pointwise")))
 
 
 def machine_warnings(hardware: Hardware) -> list[str]:
@@ -123,6 +150,7 @@ def print_report(report: Report, console: Console) -> None:
     """Tables for a person."""
     console.print(_hardware_table(report.hardware))
     console.print(_decision_table(report.decisions))
+    console.print(_kernel_table(report.kernels))
     if report.ceilings is None:
         console.print(f"Ceilings: {UNMEASURED}", markup=False)
     else:
@@ -166,6 +194,14 @@ def _decision_table(decisions: tuple[Decision, ...]) -> Table:
     table = Table("field", "value", "reason", title="Decisions", title_justify="left")
     for decision in decisions:
         table.add_row(decision.field, decision.value, decision.reason)
+    return table
+
+
+def _kernel_table(kernels: tuple[Kernel, ...]) -> Table:
+    columns = ("operation", "1 token", f"{PREFILL_LEN} tokens")
+    table = Table(*columns, title="Kernels", title_justify="left")
+    for kernel in kernels:
+        table.add_row(kernel.operation, kernel.decode, kernel.prefill)
     return table
 
 

@@ -11,6 +11,7 @@ from roofline.models.family import Family
 from roofline.models.fields import Fields
 from roofline.models.rope import RopeConfig, scaling_from_huggingface
 from roofline.program.ops import Activation
+from roofline.weights.strict_json import read_json_object
 from roofline.weights.tensor import Checkpoint
 
 _ACTIVATIONS: Mapping[str, Activation] = {
@@ -19,6 +20,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_new": "gelu_tanh",
 }
+_MAX_JSON_BYTES = 1 << 20
 _LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
@@ -57,7 +59,7 @@ def read_huggingface_config(checkpoint: Checkpoint, family: Family) -> ModelConf
         mlp_bias=fields.boolean("mlp_bias", default=False),
         tied=fields.boolean("tie_word_embeddings", default=False),
         bos_id=fields.integer("bos_token_id") if fields.has("bos_token_id") else None,
-        eos_ids=_eos_ids(fields),
+        eos_ids=_eos_ids(checkpoint, fields),
         moe=_moe(fields, family, num_layers),
     )
 
@@ -137,14 +139,23 @@ def _optional_number(fields: Fields, key: str) -> float:
     return fields.positive(key) if fields.has(key) else 0.0
 
 
-def _eos_ids(fields: Fields) -> tuple[int, ...]:
-    if not fields.has("eos_token_id"):
-        return ()
-    value = fields.raw("eos_token_id")
+def _eos_ids(checkpoint: Checkpoint, fields: Fields) -> tuple[int, ...]:
+    """Of config.json and then of generation_config.json, which often alone names the end of a turn."""
+    ids = _token_ids(fields, "eos_token_id")
+    path = checkpoint.path / "generation_config.json"
+    if path.is_file():
+        ids += _token_ids(Fields(read_json_object(path, max_bytes=_MAX_JSON_BYTES), str(path)), "eos_token_id")
+    return tuple(dict.fromkeys(ids))
+
+
+def _token_ids(fields: Fields, key: str) -> list[int]:
+    if not fields.has(key):
+        return []
+    value = fields.raw(key)
     ids = value if isinstance(value, list) else [value]
     if any(isinstance(token, bool) or not isinstance(token, int) for token in ids):
-        raise fields.error("eos_token_id", f"is {value!r}, not a token id or a list of them")
-    return tuple(ids)
+        raise fields.error(key, f"is {value!r}, not a token id or a list of them")
+    return ids
 
 
 def _moe(fields: Fields, family: Family, num_layers: int) -> MoeConfig | None:
