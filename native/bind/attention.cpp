@@ -220,6 +220,7 @@ void register_attention(nb::module_& parent) {
   define_step(m);
   m.def("head_bytes", [](const std::string& type, int64_t head_size) { return kv_head_bytes(kv_type_named(type), head_size); },
         nb::arg("kv_type"), nb::arg("head_size"), "Bytes of one KV head in one block.");
+  m.attr("TILE_ROWS") = kAttentionTileRows;
   m.def("partial_floats", &attention_partial_floats, nb::arg("rows"), nb::arg("head_size"));
   m.def("bench", &bench, nb::arg("isa"), nb::kw_only(), nb::arg("kv_type"), nb::arg("num_kv_heads"), nb::arg("heads_per_kv"),
         nb::arg("head_size"), nb::arg("num_tokens"), nb::arg("context"), nb::arg("repeats"),
