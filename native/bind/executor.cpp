@@ -226,11 +226,11 @@ void define_running(ExecutorClass& c) {
 void register_executor(nb::module_& m) {
   ExecutorClass c(m, "Executor", "A model lowered to phases on a pool of threads; see executor/executor.h.");
   c.def("__init__", [](Executor* self, int threads, const std::string& isa, const std::string& kv_type, int64_t max_tokens,
-                       int64_t max_context, int64_t num_blocks, int64_t vocab_size) {
+                       int64_t max_context, int64_t num_blocks, int64_t vocab_size, const std::vector<int>& cpus) {
     const KvType type = named<KvType>({{"f32", KvType::f32}, {"f16", KvType::f16}, {"bf16", KvType::bf16}}, "kv_type", kv_type);
-    new (self) Executor({threads, runnable_isa(isa), type, max_tokens, max_context, num_blocks, vocab_size});
+    new (self) Executor({threads, runnable_isa(isa), type, max_tokens, max_context, num_blocks, vocab_size, cpus});
   }, nb::arg("threads"), nb::arg("isa"), nb::arg("kv_type"), nb::arg("max_tokens"), nb::arg("max_context"), nb::arg("num_blocks"),
-     nb::arg("vocab_size"));
+     nb::arg("vocab_size"), nb::arg("cpus"));
   define_declarations(c);
   define_row_operators(c);
   define_phases(c);

@@ -57,7 +57,7 @@ int64_t Executor::partial_bytes() const {
 }
 
 int64_t Executor::lane_bytes() const {
-  return kLinearScratchBytes + attention_bytes() + limits_.max_tokens * kColumnScratchLen * static_cast<int64_t>(sizeof(float));
+  return kLinearScratchBytes + attention_bytes() + kColumnScratchLen * static_cast<int64_t>(sizeof(float));
 }
 
 MemoryUse Executor::memory() const {
@@ -80,7 +80,8 @@ void Executor::commit() {
   place_scratch();
   step_.row_seqs.resize(static_cast<size_t>(limits_.max_tokens));
   phase_s_.assign(phases_.size(), 0.0);
-  pool_ = std::make_unique<ThreadPool>(limits_.num_threads);
+  is_serial_.assign(phases_.size(), false);
+  pool_ = std::make_unique<ThreadPool>(limits_.num_threads, limits_.cpus);
 }
 
 void Executor::place_weights() {
@@ -150,23 +151,52 @@ void Executor::step(const StepInput& input) {
   }
   for (const auto& schedule : schedules_) schedule->forget();
   for (const auto& phase : phases_) phase->prepare(step_);
+  for (size_t i = 0; i < phases_.size(); ++i) is_serial_[i] = phases_[i]->is_serial(step_);
+  run_serial(0, end_of_serial(0));
   pool_->run(&Executor::run_phases, this);
   traced_steps_ += traces_ ? 1 : 0;
+}
+
+size_t Executor::end_of_serial(size_t first) const {
+  while (first < phases_.size() && is_serial_[first]) ++first;
+  return first;
+}
+
+double Executor::run_serial(size_t begin, size_t end) {
+  const Lane alone{0, 1, nullptr, nullptr, nullptr};   // serial phases use no scratch
+  double total_s = 0.0;
+  for (size_t i = begin; i < end; ++i) {
+    const double begin_s = traces_ ? now_s() : 0.0;
+    phases_[i]->run(step_, alone);
+    if (!traces_) continue;
+    phase_s_[i] += now_s() - begin_s;
+    total_s += now_s() - begin_s;
+  }
+  return total_s;
 }
 
 void Executor::run_phases(void* context, Worker& worker) { static_cast<Executor*>(context)->run_lane(worker); }
 
 void Executor::run_lane(Worker& worker) {
+  struct Serial {
+    Executor* self;
+    size_t begin, end;
+  };
+  const auto run_serial_part = [](void* context) {
+    const auto& part = *static_cast<Serial*>(context);
+    part.self->serial_s_ = part.self->run_serial(part.begin, part.end);
+  };
   const Lane& lane = lanes_[static_cast<size_t>(worker.index)];
   const bool traces = traces_ && worker.index == 0;
-  double begin_s = traces ? now_s() : 0.0;
-  for (size_t i = 0; i < phases_.size(); ++i) {
+  size_t next = end_of_serial(0);
+  while (next < phases_.size()) {
+    const size_t i = next;
+    const double begin_s = traces ? now_s() : 0.0;
     phases_[i]->run(step_, lane);
-    if (i + 1 < phases_.size()) worker.barrier();      // the end of the run is the last one's
-    if (!traces) continue;
-    const double end_s = now_s();
-    phase_s_[i] += end_s - begin_s;
-    begin_s = end_s;
+    next = end_of_serial(i + 1);
+    Serial part{this, i + 1, next};
+    worker.barrier(run_serial_part, &part);
+    if (traces) phase_s_[i] += now_s() - begin_s - serial_s_;
   }
 }
 

@@ -25,6 +25,7 @@ struct ExecutorLimits {
   int64_t max_context;     // tokens of a sequence
   int64_t num_blocks;      // of the KV cache
   int64_t vocab_size;
+  std::vector<int> cpus;   // that workers stay on; empty: the affinity mask
 };
 
 struct MemoryUse {
@@ -136,6 +137,8 @@ class Executor {
   void make_lanes(uint8_t* memory);
   static void run_phases(void* context, Worker& worker);
   void run_lane(Worker& worker);
+  size_t end_of_serial(size_t first) const;
+  double run_serial(size_t begin, size_t end);
 
   ExecutorLimits limits_;
   KernelTable kernels_;
@@ -157,11 +160,13 @@ class Executor {
   std::vector<Lane> lanes_;
   std::vector<bool> is_packed_;
   Step step_;
+  std::vector<bool> is_serial_;                        // of each phase, in this step
   std::atomic<bool> is_stepping_{false};
 
   bool traces_ = false;
   int64_t traced_steps_ = 0;
   std::vector<double> phase_s_;
+  double serial_s_ = 0.0;                              // of the last barrier; written before it opens, read after
 };
 
 }  // namespace roofline

@@ -113,7 +113,6 @@ GatedColumns Executor::gated_columns(InputSpec input, const Weight& gate, const 
   if (second.floats != nullptr) columns.input.floats = second.floats;
   if (second.quantized != nullptr) columns.input.quantized = second.quantized;
   columns.out = gated_output(out, gate.packed.num_rows);
-  columns.scratch_rows = limits_.max_tokens;
   return columns;
 }
 

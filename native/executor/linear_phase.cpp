@@ -6,6 +6,7 @@ namespace roofline {
 namespace {
 
 constexpr int64_t kWideRows = 16;                    // from here a product is bound by arithmetic
+constexpr int64_t kGatedRows = 512;                  // rows of gate and up at a time
 constexpr TailShape kNarrowTail{64, 8, 6};           // eight blocks keep eight streams in flight
 constexpr TailShape kWideTail{8, 4, 4};
 
@@ -91,19 +92,21 @@ void LinearPhase::run_blocks(const Step& step, const Lane& lane, BlockRange bloc
 
 // The scratch holds as many columns as fit for this number of rows, so that one row goes through in a single call.
 void GatedColumns::run(const Lane& lane, BlockRange blocks) const {
-  const int64_t scratch_len = scratch_rows * kColumnScratchLen;
-  const int64_t most = scratch_len / (2 * kRowBlock * num_rows) / kGatedAlign * kGatedAlign;
-  for (int64_t at = blocks.begin; at < blocks.end; at += most) run_chunk(lane, {at, std::min(at + most, blocks.end)});
+  for (int64_t row = 0; row < num_rows; row += kGatedRows) {
+    const int64_t rows = std::min(kGatedRows, num_rows - row);
+    const int64_t most = kColumnScratchLen / (2 * kRowBlock * rows) / kGatedAlign * kGatedAlign;
+    for (int64_t at = blocks.begin; at < blocks.end; at += most) run_chunk(lane, row, rows, {at, std::min(at + most, blocks.end)});
+  }
 }
 
-void GatedColumns::run_chunk(const Lane& lane, BlockRange blocks) const {
+void GatedColumns::run_chunk(const Lane& lane, int64_t first_row, int64_t rows, BlockRange blocks) const {
   const int64_t column = blocks.begin * kRowBlock;
   const int64_t stride = (blocks.end - blocks.begin) * kRowBlock;
   float* gate = lane.columns;
-  float* up = lane.columns + num_rows * stride;
+  float* up = lane.columns + rows * stride;
   LinearArgs args{};
-  args.row_ids = row_ids;
-  args.num_tokens = num_rows;
+  if (row_ids != nullptr) args.row_ids = row_ids + first_row;
+  args.num_tokens = rows;
   args.y_stride = stride;
   args.scratch = lane.linear;
   args.block_end = blocks.end - blocks.begin;
@@ -113,12 +116,12 @@ void GatedColumns::run_chunk(const Lane& lane, BlockRange blocks) const {
     view.tiles += blocks.begin * view.block_stride_bytes;
     view.num_rows -= column;
     args.weight = &view;
-    input.fill(view.format, first_input_row, &args);
+    input.fill(view.format, row_ids != nullptr ? 0 : first_row, &args);
     args.y = is_gate ? gate : up;
     linear.linear(args);
   }
   const int64_t len = std::min(stride, weights.gate->packed.num_rows - column);
-  for (int64_t row = 0; row < num_rows; ++row) finish_row(gate + row * stride, up + row * stride, row, column, len);
+  for (int64_t row = 0; row < rows; ++row) finish_row(gate + row * stride, up + row * stride, first_row + row, column, len);
 }
 
 void GatedColumns::finish_row(float* gate, const float* up, int64_t row, int64_t column, int64_t len) const {

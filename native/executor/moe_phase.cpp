@@ -46,9 +46,8 @@ void CombineOp::run(const Step&, int64_t row) const {
   }
 }
 
-// A counting sort: a few thousand integers, so one thread does it while the others wait.
-void GroupRowsPhase::run(const Step& step, const Lane& lane) {
-  if (lane.index != 0) return;
+// A counting sort of a few thousand integers.
+void GroupRowsPhase::run(const Step& step, const Lane&) {
   const int64_t num_assignments = step.input.num_tokens * state_.shape.top_k;
   std::vector<int32_t>& first = state_.first_slot;
   std::fill(first.begin(), first.end(), 0);

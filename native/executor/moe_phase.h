@@ -56,6 +56,7 @@ struct CombineOp final : RowOp {
 class GroupRowsPhase final : public Phase {
  public:
   GroupRowsPhase(std::string name, MoeState* state) : Phase(std::move(name)), state_(*state) {}
+  bool is_serial(const Step&) const override { return true; }
   void run(const Step& step, const Lane& lane) override;
 
  private:

@@ -12,6 +12,8 @@ class Phase {
  public:
   explicit Phase(std::string name) : name(std::move(name)) {}
   virtual ~Phase() = default;
+  // True when this step's share of the phase is too little to split: the last thread out of the phase before runs it alone.
+  virtual bool is_serial(const Step&) const { return false; }
   virtual void prepare(const Step&) {}                 // the caller's thread alone, before the step starts
   virtual void run(const Step& step, const Lane& lane) = 0;
 

@@ -7,8 +7,7 @@
 namespace roofline {
 
 void RowPhase::run(const Step& step, const Lane& lane) {
-  const int64_t num_rows = space_ == RowSpace::tokens ? step.input.num_tokens : step.input.num_logit_rows;
-  const Range rows = share(num_rows, lane.index, lane.count);
+  const Range rows = share(num_rows(step), lane.index, lane.count);
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     for (const auto& op : ops_) op->run(step, row);
   }

@@ -22,9 +22,15 @@ class RowPhase : public Phase {
  public:
   RowPhase(std::string name, RowSpace space) : Phase(std::move(name)), space_(space) {}
   void add(std::unique_ptr<RowOp> op) { ops_.push_back(std::move(op)); }
+  // One row: norm and quantize take about a microsecond, five times a barrier.
+  bool is_serial(const Step& step) const override { return num_rows(step) <= 1; }
   void run(const Step& step, const Lane& lane) override;
 
  private:
+  int64_t num_rows(const Step& step) const {
+    return space_ == RowSpace::tokens ? step.input.num_tokens : step.input.num_logit_rows;
+  }
+
   RowSpace space_;
   std::vector<std::unique_ptr<RowOp>> ops_;
 };

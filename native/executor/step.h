@@ -44,7 +44,7 @@ struct Lane {
   int index, count;
   uint8_t* linear;       // kLinearScratchBytes
   float* attention;      // attention_scratch_bytes()
-  float* columns;        // kColumnScratchLen floats per row of the step: gate and up columns on their way to the activation
+  float* columns;        // kColumnScratchLen floats: gate and up columns on their way to the activation
 };
 
 }  // namespace roofline

@@ -195,19 +195,26 @@ struct ThreadPool::State {
     if (num_threads > 1) finish.wait_past(finished, spin, kBarrierParkAfter);
   }
 
-  void barrier() {
+  void barrier(void (*serial)(void*), void* serial_context) {
     const uint32_t seen = phase.value.load();
     if (num_arrived.fetch_add(1) + 1 < num_threads) {
       phase.wait_past(seen, spin, kBarrierParkAfter);
       return;
     }
+    if (serial != nullptr) serial(serial_context);
     num_arrived.store(0);                  // nobody can arrive again before the phase advances
     phase.advance();
   }
 };
 
-void Worker::barrier() {
-  if (count > 1) pool_->state_->barrier();
+void Worker::barrier() { barrier(nullptr, nullptr); }
+
+void Worker::barrier(void (*serial)(void*), void* context) {
+  if (count > 1) {
+    pool_->state_->barrier(serial, context);
+  } else if (serial != nullptr) {
+    serial(context);
+  }
 }
 
 Range share(int64_t size, int index, int count) {

@@ -16,6 +16,8 @@ class Worker {
  public:
   Worker(ThreadPool* pool, int index, int count) : index(index), count(count), pool_(pool) {}
   void barrier();                                       // all threads of the run meet
+  // As barrier, but the last to arrive runs `serial` first, while the others wait: a short serial part then costs no second barrier.
+  void barrier(void (*serial)(void* context), void* context);
   const int index, count;
  private:
   ThreadPool* pool_;
