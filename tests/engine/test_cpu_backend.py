@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from roofline import _native
-from roofline.backends.cpu.executor import CpuBackend, CpuSettings, estimate
+from roofline.backends.cpu.executor import CpuBackend, CpuSettings
 from roofline.backends.cpu.lower import lower
+from roofline.backends.cpu.memory import estimate, model_facts
 from roofline.backends.reference import ReferenceBackend
 from roofline.core.batch import StepBatch
 from roofline.core.errors import ConfigError, UnsupportedModelError
@@ -240,6 +241,7 @@ def test_settings_that_can_not_be_honoured_are_refused() -> None:
         ({"isa": "sse9"}, "isa sse9"),
         ({"threads": 0}, "threads is 0"),
         ({"kv_type": "q3"}, "kv_type q3"),
+        ({"cpus": (9999,)}, "9999"),
     ):
         with pytest.raises(ConfigError, match=message):
             make(model, **changes)
@@ -268,6 +270,19 @@ def test_mem03_estimate_equals_what_is_taken() -> None:
     assert guess == backend.memory()
     # Two layers of Hk heads, K and V of D float32 values, BLOCK_LEN tokens a block.
     assert guess.kv_bytes == 2 * NUM_BLOCKS * 32 * 2 * (16 + 16) * 4
+
+
+def test_mem03_facts_predict_the_memory_of_any_settings() -> None:
+    model = TinyModel(QUANTIZED["quantized experts"])
+    schemes = {name: weight.scheme for name, weight in model.weights.items()}
+    facts = model_facts("tiny", model.program, schemes, max_context=448)
+    for threads, max_tokens in ((1, 7), (3, 64), (16, 512)):
+        settings = CpuSettings(threads, "ref", max_tokens_per_step=max_tokens, max_context=448)
+        use = estimate(model.program, schemes, num_blocks=NUM_BLOCKS, settings=settings)
+        logits_bytes = 4 * 131
+        guess = facts.weights_bytes + facts.scratch_bytes(threads, max_tokens, 1) - logits_bytes
+        assert abs(guess - use.weights_bytes - use.scratch_bytes) < 0.01 * guess
+        assert facts.block_bytes("f16") * NUM_BLOCKS == use.kv_bytes
 
 
 def test_trace_names_every_phase_and_progress_ends_at_the_total() -> None:

@@ -4,46 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from roofline._native import Executor
 from roofline.backends.base import WeightTensor
-from roofline.backends.cpu.emit import Emitter
-from roofline.backends.cpu.lower import lower
+from roofline.backends.cpu.declare import CpuSettings, declare
+from roofline.backends.cpu.memory import MemoryUse
 from roofline.core.batch import Float32, StepBatch
 from roofline.core.errors import ConfigError
 from roofline.program.program import Program
-from roofline.weights.schemes import Scheme
+
+__all__ = ["CpuBackend", "CpuSettings", "MemoryUse", "PhaseTime", "Progress"]
 
 Progress = Callable[[int, int], None]
 """Called with (done_bytes, total_bytes) of the checkpoint's weights while they are packed."""
-
-
-@dataclass(frozen=True)
-class CpuSettings:
-    """What the back end runs with; `core.resolve` chooses the values."""
-
-    threads: int
-    isa: str  # "ref", "avx2", "avx512" or "amx": the highest tier that kernels may use
-    kv_type: Literal["f16", "bf16", "f32"] = "f16"
-    max_tokens_per_step: int = 512
-    max_context: int = 8192
-
-
-@dataclass(frozen=True)
-class MemoryUse:
-    """Bytes that a back end takes. An embedding stays in the mapped file and is counted only where it is the head too."""
-
-    weights_bytes: int
-    kv_bytes: int
-    scratch_bytes: int
-
-    @property
-    def total_bytes(self) -> int:
-        return self.weights_bytes + self.kv_bytes + self.scratch_bytes
 
 
 @dataclass(frozen=True)
@@ -75,9 +49,12 @@ class CpuBackend:
         self._num_blocks = num_blocks
         self._settings = settings
         self._schemes = {name: weight.scheme.name for name, weight in weights.items()}
-        self._native, emitter = _declare(program, weights, num_blocks, settings)
+        self._native, emitter = declare(program, weights, num_blocks, settings)
         self._weight_ids = emitter.weight_ids
-        self._native.commit()
+        try:
+            self._native.commit()
+        except ValueError as error:
+            raise ConfigError(f"the CPU back end can't start its threads: {error}") from error
         self._pack(weights, progress or (lambda done_bytes, total_bytes: None))
 
     def _pack(self, weights: Mapping[str, WeightTensor], progress: Progress) -> None:
@@ -142,48 +119,3 @@ class CpuBackend:
         times = [PhaseTime(*entry) for entry in self._native.trace()]
         self._native.enable_trace(False)
         return times
-
-
-def estimate(program: Program, schemes: Mapping[str, Scheme], *, num_blocks: int, settings: CpuSettings) -> MemoryUse:
-    """What a CpuBackend of these settings takes, from the weights' types alone: nothing is read or allocated."""
-    weights = {name: _Unread(schemes[name], spec.shape) for name, spec in program.weights.items()}
-    native, _ = _declare(program, weights, num_blocks, settings)
-    return MemoryUse(**native.memory())
-
-
-@dataclass(frozen=True)
-class _Unread:
-    """A weight known by its type and shape. Its zeros are untouched pages, so they take no memory."""
-
-    scheme: Scheme
-    shape: tuple[int, ...]
-
-    @property
-    def rows(self) -> NDArray[np.uint8]:
-        return np.zeros((int(np.prod(self.shape[:-1])), self.scheme.row_bytes(self.shape[-1])), np.uint8)
-
-    def dequantized(self) -> Float32:
-        return np.zeros(self.shape, np.float32)
-
-    def release(self) -> None:
-        """There is nothing to give back."""
-
-
-def _declare(
-    program: Program, weights: Mapping[str, WeightTensor], num_blocks: int, settings: CpuSettings
-) -> tuple[Executor, Emitter]:
-    try:
-        native = Executor(
-            threads=settings.threads,
-            isa=settings.isa,
-            kv_type=settings.kv_type,
-            max_tokens=settings.max_tokens_per_step,
-            max_context=settings.max_context,
-            num_blocks=num_blocks,
-            vocab_size=program.vocab_size,
-        )
-    except ValueError as error:
-        raise ConfigError(f"the CPU back end can't run with these settings: {error}") from error
-    emitter = Emitter(native, program, weights, settings.max_context)
-    emitter.emit(lower(program, lambda name: not weights[name].scheme.is_quantized))
-    return native, emitter

@@ -1,0 +1,79 @@
+"""Memory that a CPU back end takes, known from a model's header before anything is read or allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roofline.backends.cpu.declare import CpuSettings, declare
+from roofline.core.batch import Float32
+from roofline.core.memory import ModelFacts
+from roofline.core.resolve import DEFAULT_MAX_CONTEXT
+from roofline.program.program import Program
+from roofline.weights.schemes import Scheme
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes that a back end takes. An embedding stays in the mapped file and is counted only where it is the head too."""
+
+    weights_bytes: int
+    kv_bytes: int
+    scratch_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.weights_bytes + self.kv_bytes + self.scratch_bytes
+
+
+def estimate(program: Program, schemes: Mapping[str, Scheme], *, num_blocks: int, settings: CpuSettings) -> MemoryUse:
+    """What a CpuBackend of these settings takes, from the weights' types alone: nothing is read or allocated."""
+    weights = {name: _Unread(schemes[name], spec.shape) for name, spec in program.weights.items()}
+    native, _ = declare(program, weights, num_blocks, settings)
+    return MemoryUse(**native.memory())
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """A weight known by its type and shape. Its zeros are untouched pages, so they take no memory."""
+
+    scheme: Scheme
+    shape: tuple[int, ...]
+
+    @property
+    def rows(self) -> NDArray[np.uint8]:
+        return np.zeros((int(np.prod(self.shape[:-1])), self.scheme.row_bytes(self.shape[-1])), np.uint8)
+
+    def dequantized(self) -> Float32:
+        return np.zeros(self.shape, np.float32)
+
+    def release(self) -> None:
+        """There is nothing to give back."""
+
+
+def model_facts(name: str, program: Program, schemes: Mapping[str, Scheme], max_context: int) -> ModelFacts:
+    """What `core.resolve` needs to size a back end of this model; `max_context` is the longest that the model allows.
+
+    Rotary tables and partial results of attention grow with the context: they are counted for DEFAULT_MAX_CONTEXT tokens at most.
+    """
+    one = CpuSettings(threads=1, isa="ref", max_tokens_per_step=1, max_context=min(max_context, DEFAULT_MAX_CONTEXT))
+
+    def scratch_bytes(settings: CpuSettings) -> int:
+        return estimate(program, schemes, num_blocks=1, settings=settings).scratch_bytes
+
+    two_threads, three_threads = (scratch_bytes(replace(one, threads=threads)) for threads in (2, 3))
+    per_token = scratch_bytes(replace(one, max_tokens_per_step=2)) - scratch_bytes(one)
+    per_thread = three_threads - two_threads
+    fixed = max(0, scratch_bytes(one) - per_token - per_thread)
+    return ModelFacts(
+        name=name,
+        weights_bytes=estimate(program, schemes, num_blocks=1, settings=one).weights_bytes + fixed,
+        kv_shapes=tuple((layer.num_kv_heads, layer.head_size) for layer in program.kv_layers),
+        max_context=max_context,
+        vocab_size=program.vocab_size,
+        scratch_bytes_per_token=per_token,
+        scratch_bytes_per_thread=per_thread,
+    )
