@@ -98,6 +98,15 @@ def test_decode_and_stream_equal_the_file(folder: Path, rust: RustTokenizer) -> 
         assert streamed == tokenizer.decode(ids) == rust.decode(ids), ascii(line)
 
 
+@pytest.mark.parametrize("text", ["▁▁", "<▁x>", "⟪é⟫"])
+def test_added_tokens_decode_as_the_file_says(tmp_path: Path, rust: RustTokenizer, text: str) -> None:
+    rust.add_tokens([AddedToken(text, special=False, normalized=False)])
+    tokenizer = load(write_folder(tmp_path, rust))
+    token_id = rust.token_to_id(text)
+    assert token_id in tokenizer.encode(f"a{text}b", add_special=False)
+    assert tokenizer.decode([token_id, token_id]) == rust.decode([token_id, token_id])
+
+
 def test_special_tokens_and_template(folder: Path) -> None:
     tokenizer = load(folder)
     assert tokenizer.add_bos

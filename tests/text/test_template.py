@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from roofline.core.errors import RequestError, TemplateError
 from roofline.text.template import ChatTemplate, chat_template_of
+from roofline.weights.checkpoint import open_checkpoint
 from text.tiny import CHATML, byte_level
 
 USER = {"role": "user", "content": "hi"}
@@ -85,6 +87,30 @@ def test_tpl03_equals_transformers(name: str) -> None:
     source, _ = FEATURES[name]
     rendered, _ = oracle.render_jinja_template([CHAT], tools=[TOOL], chat_template=source, add_generation_prompt=True)
     assert ChatTemplate(source).render(CHAT, [TOOL]) == rendered[0]
+
+
+CALL = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Brno"}}}
+CHATS = [
+    CHAT,
+    [{"role": "system", "content": "be brief"}, {"role": "user", "content": " 温度? "}],
+    [USER, {"role": "assistant", "content": "", "tool_calls": [CALL]}, {"role": "tool", "content": '{"t": 3}'}, USER],
+]
+WEATHER = {"type": "function", "function": {"name": "weather", "description": "<°C> & 'mehr'", "parameters": {}}}
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m", "qwen2.5-coder-0.5b"])
+@pytest.mark.parametrize("tools", [None, [WEATHER]], ids=["plain", "tools"])
+@pytest.mark.parametrize("messages", CHATS, ids=["turns", "system", "calls"])
+def test_tpl03_templates_of_the_models_equal_transformers(
+    model_path: Callable[[str], Path], name: str, tools: list[dict[str, Any]] | None, messages: list[dict[str, Any]]
+) -> None:
+    oracle = pytest.importorskip("transformers.utils.chat_template_utils")
+    source = open_checkpoint(model_path(name)).metadata["tokenizer.chat_template"]
+    for opens_answer in (True, False):
+        rendered, _ = oracle.render_jinja_template(
+            [messages], tools=tools, chat_template=source, add_generation_prompt=opens_answer
+        )
+        assert ChatTemplate(source).render(messages, tools, add_generation_prompt=opens_answer) == rendered[0]
 
 
 @pytest.mark.parametrize("source", ["{% foo %}", "{{ a", "{% for x in y %}", "{{ x|nofilter }}"])

@@ -117,7 +117,10 @@ def _byte_level(file: _File, override: str | None) -> Tokenizer:
         ids: list[int] = rust.encode(text, add_special_tokens=False).ids
         return ids
 
-    vocabulary = _vocabulary(file, bytes_of, adds_bos=rule.adds_bos, strips_leading_space=False)
+    def bytes_of_token(text: str, kind: int) -> bytes:
+        return bytes_of(text) if kind == _NORMAL else text.encode("utf-8", "replace")
+
+    vocabulary = _vocabulary(file, bytes_of_token, adds_bos=rule.adds_bos, strips_leading_space=False)
     return Tokenizer(_encoder(file, encode_piece), vocabulary)
 
 
@@ -158,8 +161,8 @@ def _sentencepiece(file: _File) -> Tokenizer:
     def encode_piece(text: str) -> list[int]:
         return spm.encode(lead + text.replace(" ", SPACE_MARK))
 
-    def bytes_of_piece(text: str) -> bytes:
-        return text.replace(SPACE_MARK, " ").encode("utf-8", "replace")
+    def bytes_of_piece(text: str, kind: int) -> bytes:
+        return bytes([_byte_value(text)]) if kind == _BYTE else text.replace(SPACE_MARK, " ").encode("utf-8", "replace")
 
     vocabulary = _vocabulary(file, bytes_of_piece, adds_bos=True, strips_leading_space=bool(lead))
     return Tokenizer(_encoder(file, encode_piece), vocabulary)
@@ -194,16 +197,12 @@ def _encoder(file: _File, encode_piece: Callable[[str], list[int]]) -> GgufEncod
 
 
 def _vocabulary(
-    file: _File, bytes_of_text: Callable[[str], bytes], *, adds_bos: bool, strips_leading_space: bool
+    file: _File, bytes_of_token: Callable[[str, int], bytes], *, adds_bos: bool, strips_leading_space: bool
 ) -> Vocabulary:
     @cache  # bounded by the vocabulary; most runs need a few hundred of its tokens
     def token_bytes(token_id: int) -> bytes:
         text, kind = file.tokens[token_id], file.types[token_id]
-        if kind == _BYTE:
-            return bytes([_byte_value(text)])
-        if kind == _UNUSED:
-            return b""
-        return bytes_of_text(text) if kind == _NORMAL else text.encode("utf-8", "replace")
+        return b"" if kind == _UNUSED else bytes_of_token(text, kind)
 
     named_ends = [
         token_id for text, token_id in file.of_kind(_CONTROL, _USER_DEFINED).items() if text in END_OF_TURN_NAMES

@@ -58,12 +58,9 @@ def build_hf_tokenizer(folder: Path) -> Tokenizer:
     special = _SpecialTokens(folder, rust)
     decoder = _decoder_steps(rust)
     bytes_of_text, byte_fallback = _byte_rule(decoder, folder)
-    added = rust.get_added_tokens_decoder()
 
     @cache  # bounded by the vocabulary
     def token_bytes(token_id: int) -> bytes:
-        if token_id in added:
-            return str(added[token_id].content).encode("utf-8", "replace")
         text = rust.id_to_token(token_id)
         if text is None:
             return b""
@@ -76,6 +73,7 @@ def build_hf_tokenizer(folder: Path) -> Tokenizer:
     bos_id = special.id_of("bos_token") if not before else before[0]
     if len(before) > 1 or after not in ([], [eos_id]):
         raise UnsupportedModelError(f"{folder}: the tokenizer puts tokens {before} and {after} around a text")
+    added = rust.get_added_tokens_decoder()
     vocabulary = Vocabulary(
         num_tokens=1 + max(rust.get_vocab().values(), default=-1),
         token_bytes=token_bytes,
