@@ -28,6 +28,10 @@ def model(request: pytest.FixtureRequest, model_path: Callable[[str], Path]) -> 
     return load_tokenizer(checkpoint.format, checkpoint.metadata, checkpoint.path), golden
 
 
+def lines_with_strike(lines: list[str]) -> list[str]:
+    return [line for line in lines if STRIKE in line]
+
+
 def test_golden_files_belong_to_this_corpus() -> None:
     lines = corpus_lines()
     assert len(lines) >= 2000
@@ -40,16 +44,14 @@ def test_tok01_text_equals_llama_cpp(model: tuple[Tokenizer, dict[str, Any]]) ->
     tokenizer, golden = model
     pairs = zip(corpus_lines(), golden["text"], strict=True)
     different = [line for line, digest in pairs if digest_of_ids(tokenizer.encode(line, add_special=False)) != digest]
-    assert [line for line in different if STRIKE not in line] == []
-    assert len(different) <= 9
+    assert different == (lines_with_strike(corpus_lines()) if golden["file"].startswith("gemma") else [])
 
 
 def test_rendered_templates_equal_llama_cpp(model: tuple[Tokenizer, dict[str, Any]]) -> None:
     tokenizer, golden = model
     pairs = zip(rendered_lines(), golden["rendered"], strict=True)
     different = [line for line, digest in pairs if digest_of_ids(tokenizer.encode_rendered(line)) != digest]
-    assert [line for line in different if STRIKE not in line] == []
-    assert len(different) <= 35
+    assert different == (lines_with_strike(rendered_lines()) if golden["file"].startswith("Qwen") else [])
 
 
 def test_user_defined_strike_tag_is_one_token_in_gemma(model_path: Callable[[str], Path]) -> None:

@@ -73,6 +73,21 @@ def test_bos_and_eos_as_the_file_says() -> None:
     assert not BYTE_LEVEL.add_bos
 
 
+def test_byte_level_prefix_space_where_the_file_asks_for_it() -> None:
+    tokenizer = byte_level(add_space_prefix=True)
+    assert tokenizer.decode(tokenizer.encode("a", add_special=False)) == " a"
+    assert tokenizer.decode(tokenizer.encode(" a", add_special=False)) == " a"
+
+
+def test_chat_templates_by_name() -> None:
+    metadata = byte_level_metadata(chat_template="plain") | {"tokenizer.chat_template.tool_use": "tools"}
+    vocabulary = build_gguf_tokenizer(metadata).vocabulary
+    assert vocabulary.chat_template() == "plain"
+    assert vocabulary.chat_template(with_tools=True) == "tools"
+    with pytest.raises(ModelFormatError, match=r"chat_template \(default\) is int"):
+        byte_level(chat_template=7)
+
+
 def test_several_ends_of_generation() -> None:
     tokens = [*byte_level_metadata()["tokenizer.ggml.tokens"], "<|endoftext|>", "<|eot_id|>"]
     types = [*byte_level_metadata()["tokenizer.ggml.token_type"], 3, NORMAL]
@@ -103,6 +118,7 @@ BAD_KEYS: dict[str, dict[str, Any]] = {
     "merge of one token": {"merges": ["hello"]},
     "merge of unknown tokens": {"merges": ["zz qq"]},
     "eos outside": {"eos_token_id": 10**6},
+    "flag is text": {"add_bos_token": "false"},
     "bos negative": {"bos_token_id": -1},
     "unknown id is text": {"unknown_token_id": "0"},
 }
@@ -110,7 +126,7 @@ BAD_KEYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", BAD_KEYS)
 def test_damaged_byte_level_keys(name: str) -> None:
-    (key,) = BAD_KEYS[name]
+    (key,) = BAD_KEYS[name]  # each error names the key
     with pytest.raises(ModelFormatError, match=key.removesuffix("_token_id")):
         byte_level(**BAD_KEYS[name])
 
@@ -184,7 +200,7 @@ def test_tok04_time_grows_near_linearly(tokenizer: Any, unit: str) -> None:
 )
 def test_words_of_each_rule(pre: str, text: str, words: list[str]) -> None:
     """The cuts, with a vocabulary that has exactly these words as tokens and all merges that build them."""
-    rule = PRE_TOKENIZERS[pre].build(add_prefix_space=False)
+    rule = PRE_TOKENIZERS[pre].build()
     pieces = [span for _, span in rule.pre_tokenize_str(text)]
     assert [text[start:end] for start, end in pieces] == words
 

@@ -175,5 +175,7 @@ def test_unsupported_parts_are_named(tmp_path: Path) -> None:
         load_tokenizer("huggingface", {}, tmp_path, pre_tokenizer="qwen2")
     with pytest.raises(UnsupportedModelError, match="'onnx'"):
         load_tokenizer("onnx", {}, tmp_path)
+    with pytest.raises(ModelFormatError, match="chat_template"):
+        load(write_folder(tmp_path, byte_level_file(), tokenizer_config={"chat_template": [{"name": "x"}]}))
     with pytest.raises(ModelFormatError, match="nothing"):
         load(write_folder(tmp_path, byte_level_file(), tokenizer_config={"eos_token": "nothing"}))

@@ -226,6 +226,7 @@ HOSTILE = {
     "lipsum": "{{ lipsum(100000000) }}",
     "endless output": "{% for i in range(99999) %}{{ 'a' * 10000 }}{% endfor %}",
     "mutation": "{{ messages.append(1) }}",
+    "long source": "{{ x }}" * 100_000,
     "deep source": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
 }
 

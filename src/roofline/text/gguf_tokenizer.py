@@ -95,7 +95,10 @@ class _File:
         return {self.tokens[token_id]: token_id for token_id, kind in self.special.items() if kind in kinds}
 
     def flag(self, name: str, *, default: bool) -> bool:
-        return bool(self.metadata.get(PREFIX + name, default))
+        value = self.metadata.get(PREFIX + name, default)
+        if not isinstance(value, bool):
+            raise ModelFormatError(f"{PREFIX}{name} is {value!r}; it must be true or false")
+        return value
 
     def token_id(self, name: str) -> int | None:
         token_id = self.metadata.get(f"{PREFIX}{name}_token_id")
@@ -111,10 +114,11 @@ class _File:
 def _byte_level(file: _File, override: str | None) -> Tokenizer:
     rule = _pre_tokenizer(file.metadata, override)
     rust = RustTokenizer(_bpe_model(file, rule))
-    rust.pre_tokenizer = rule.build(add_prefix_space=file.flag("add_space_prefix", default=False))
+    rust.pre_tokenizer = rule.build()
+    lead = " " if file.flag("add_space_prefix", default=False) else ""
 
     def encode_piece(text: str) -> list[int]:
-        ids: list[int] = rust.encode(text, add_special_tokens=False).ids
+        ids: list[int] = rust.encode(text if text.startswith(" ") else lead + text, add_special_tokens=False).ids
         return ids
 
     def bytes_of_token(text: str, kind: int) -> bytes:
@@ -227,7 +231,11 @@ def _chat_templates(metadata: Mapping[str, Any]) -> dict[str, str]:
     """The unnamed template is "default"; `tokenizer.chat_template.NAME` are further ones (such as "tool_use")."""
     stem = "tokenizer.chat_template"
     named = {key.removeprefix(stem + "."): text for key, text in metadata.items() if key.startswith(stem + ".")}
-    return named | ({"default": metadata[stem]} if metadata.get(stem) else {})
+    templates = named | ({"default": metadata[stem]} if metadata.get(stem) else {})
+    for name, text in templates.items():
+        if not isinstance(text, str):
+            raise ModelFormatError(f"{stem} ({name}) is {type(text).__name__}, not text")
+    return templates
 
 
 def _list(metadata: Mapping[str, Any], name: str, kind: type, *, default: list[Any] | None = None) -> list[Any]:

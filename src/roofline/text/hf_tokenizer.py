@@ -187,9 +187,17 @@ def _strips_space(step: Mapping[str, Any]) -> bool:
 def _chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """Templates by name; a .jinja file wins over the entry in tokenizer_config.json, as it does in transformers."""
     declared = config.get("chat_template")
-    templates = {"default": declared} if isinstance(declared, str) else {}
-    for entry in declared if isinstance(declared, list) else []:
-        templates[entry["name"]] = entry["template"]
+    entries = (
+        declared if isinstance(declared, list) else [{"name": "default", "template": declared}] if declared else []
+    )
+    templates = {}
+    for entry in entries:
+        name, template = (entry.get("name"), entry.get("template")) if isinstance(entry, dict) else (None, None)
+        if not isinstance(name, str) or not isinstance(template, str):
+            raise ModelFormatError(
+                f"{folder}/tokenizer_config.json: chat_template must be text, or a list of named texts"
+            )
+        templates[name] = template
     return templates | dict(_template_files(folder))
 
 

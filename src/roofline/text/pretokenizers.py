@@ -22,9 +22,9 @@ class PreTokenizer:
     whole_words: bool = False
     adds_bos: bool = False
 
-    def build(self, *, add_prefix_space: bool) -> pre_tokenizers.PreTokenizer:
+    def build(self) -> pre_tokenizers.PreTokenizer:
         splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in self.patterns]
-        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space, use_regex=False)
+        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         return pre_tokenizers.Sequence([*splits, byte_level])
 
 

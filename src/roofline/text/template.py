@@ -19,6 +19,8 @@ Message = Mapping[str, Any]
 
 # Ends in a space: a template that trims the content takes the space off, and the cut below then trims as well.
 _END_MARK = "\ufdd1end\ufdd1 "
+# The longest templates in use have some 20,000; compiling this many takes up to two seconds.
+_MAX_SOURCE_CHARS = 1 << 17
 _OVERRIDE_HINT = "give a template with chat_template=..., or send a plain prompt"
 
 
@@ -108,6 +110,8 @@ def chat_template_of(vocabulary: Vocabulary, *, override: str | None = None, wit
 
 
 def _compiled(sandbox: TemplateSandbox, source: str) -> jinja2.Template:
+    if len(source) > _MAX_SOURCE_CHARS:
+        raise TemplateError(f"chat template has {len(source)} characters; at most {_MAX_SOURCE_CHARS} are compiled")
     try:
         return sandbox.compile_template(source)
     except jinja2.TemplateSyntaxError as error:
