@@ -13,7 +13,7 @@ from support.random_blocks import random_blocks
 
 NAMES = sorted(SCHEMES)
 TIERS = [pytest.param(t, marks=pytest.mark.skipif(bool(_native.isa_gaps(t)), reason=f"{t}: {_native.isa_gaps(t)}"))
-         for t in ("ref", "avx512")]  # fmt: skip
+         for t in ("ref", "avx2", "avx512")]  # fmt: skip
 FAST_TIERS = TIERS[1:]
 NUM_TOKENS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 33]
 
@@ -166,7 +166,7 @@ def test_more_tokens_than_one_pass_of_scratch_holds(tier: str) -> None:
 
 
 def test_every_tier_names_its_kernel() -> None:
-    for tier in ("ref", "avx512"):
+    for tier in ("ref", "avx2", "avx512"):
         if _native.isa_gaps(tier):
             continue
         for scheme in NAMES:
