@@ -224,6 +224,8 @@ HOSTILE = {
     "join product": "{% set x = 'a' * 1000000 %}{{ x.join('b' * 1000000)|length }}",
     "tabs": "{{ ('\\t' * 1000000).expandtabs(1000000)|length }}",
     "lipsum": "{{ lipsum(100000000) }}",
+    "many large values": "".join(f"{{% set v{i} = 'a' * 16000000 %}}" for i in range(999)),
+    "list of a text": "{{ ('a' * 16000000)|list|length }}",
     "endless output": "{% for i in range(99999) %}{{ 'a' * 10000 }}{% endfor %}",
     "mutation": "{{ messages.append(1) }}",
     "long source": "{{ x }}" * 100_000,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
 from typing import Any
@@ -22,11 +23,33 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from roofline.text.template_limits import BudgetError, check_call, check_operands, check_size
+from roofline.text.template_limits import MAX_CHARS, BudgetError, check_call, check_operands, check_size
 
 # CPU time of the rendering thread, so that a busy machine doesn't refuse an honest template. MEASURED: the longest of the
 # models' own templates takes 3 ms for 100 messages.
 MAX_RENDER_S = 0.4
+# All intermediate texts together: some twenty operations on the longest prompt.
+MAX_TOTAL_CHARS = MAX_CHARS * 20
+
+
+@dataclass
+class _Budget:
+    """What one rendering may still use."""
+
+    deadline_s: float
+    num_chars: int
+
+    def tick(self) -> None:
+        if time.thread_time() > self.deadline_s:
+            raise BudgetError(f"ran for more than {MAX_RENDER_S:g} s")
+
+    def charged(self, value: Any) -> Any:
+        """`value`, its text taken off the budget: many values below the limit fill memory as well as one above it."""
+        if isinstance(value, str):
+            self.num_chars -= len(value)
+            if self.num_chars < 0:
+                raise BudgetError(f"made more than {MAX_TOTAL_CHARS} characters in all")
+        return check_size(value)
 
 
 class GenerationTag(Extension):
@@ -56,7 +79,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=[GenerationTag, loopcontrols]
         )
-        self._deadline_s: ContextVar[float] = ContextVar("deadline_s")
+        self._budget: ContextVar[_Budget] = ContextVar("budget")
         self.filters["tojson"] = _tojson
         self.filters = {name: self._checked_filter(name, function) for name, function in self.filters.items()}
         self.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
@@ -70,15 +93,14 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        token = self._deadline_s.set(time.thread_time() + MAX_RENDER_S)
+        token = self._budget.set(_Budget(time.thread_time() + MAX_RENDER_S, MAX_TOTAL_CHARS))
         try:
             yield
         finally:
-            self._deadline_s.reset(token)
+            self._budget.reset(token)
 
     def tick(self) -> None:
-        if time.thread_time() > self._deadline_s.get(float("inf")):
-            raise BudgetError(f"ran for more than {MAX_RENDER_S:g} s")
+        self._budget.get().tick()
 
     def join_texts(self, *values: Any) -> str:
         """The `~` operator."""
@@ -95,11 +117,11 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         owner = getattr(method, "__self__", None)
         if isinstance(owner, str):
             check_call(method.__name__, owner, (*args, *kwargs.values()))
-        return check_size(super().call(context, function, *args, **kwargs))
+        return self._budget.get().charged(super().call(context, function, *args, **kwargs))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         check_operands(operator, left, right)
-        return check_size(super().call_binop(context, operator, left, right))
+        return self._budget.get().charged(super().call_binop(context, operator, left, right))
 
     def _checked_filter(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         num_injected = 0 if getattr(function, "jinja_pass_arg", None) is None else 1
@@ -109,7 +131,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             self.tick()
             value, *others = args[num_injected:]
             check_call(name, value, (*others, *kwargs.values()))
-            return check_size(function(*args, **kwargs))
+            return self._budget.get().charged(function(*args, **kwargs))
 
         return checked
 

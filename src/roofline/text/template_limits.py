@@ -13,7 +13,7 @@ from typing import Any
 # Prompt text of a few million tokens.
 MAX_CHARS = 1 << 24
 # What one item of a list counts for; it bounds the time that counting takes, too.
-_ITEM_CHARS = 64
+_ITEM_CHARS = 128
 _MAX_INT_BITS = 4096
 # Functions whose result can be as long as the product of two arguments' sizes; others never exceed the sum.
 _GROWING = frozenset(
