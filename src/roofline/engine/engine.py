@@ -58,6 +58,11 @@ class Engine:
     def has_work(self) -> bool:
         return self.scheduler.has_work
 
+    @property
+    def vocab_size(self) -> int:
+        """Width of the logits; prompt ids lie below it."""
+        return self._backend.program.vocab_size
+
     def submit(self, prompt_ids: Sequence[int], params: SamplingParams) -> int:
         """Queue a prompt and return the request's id. Raises RequestError for a prompt or parameters that the model can't take."""
         request = self.checked_request(prompt_ids, params)
@@ -68,7 +73,7 @@ class Engine:
 
     def checked_request(self, prompt_ids: Sequence[int], params: SamplingParams) -> Request:
         """The request that `submit` would queue, without queueing it."""
-        vocab_size = self._backend.program.vocab_size
+        vocab_size = self.vocab_size
         params.check_vocab(vocab_size)
         prompt = token_ids("prompt", prompt_ids)
         for i, token in enumerate(prompt):

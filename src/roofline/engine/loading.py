@@ -35,6 +35,8 @@ class LoadedEngine:
     config: EngineConfig
     decisions: tuple[Decision, ...]
     hardware: Hardware
+    weight_bytes: Mapping[str, int]  # of every weight of the program, as stored
+    has_quantized_weights: bool
 
 
 def user_config(settings: Mapping[str, Any]) -> UserConfig:
@@ -62,7 +64,18 @@ def load_engine(model: str | Path, user: UserConfig, *, progress: Progress = no_
         config,
         eos_ids=frozenset(loaded.model.config.eos_ids) | tokenizer.eos_ids,
     )
-    return LoadedEngine(path, engine, backend, tokenizer, loaded.model.config, config, decisions, hardware)
+    return LoadedEngine(
+        path=path,
+        engine=engine,
+        backend=backend,
+        tokenizer=tokenizer,
+        model_config=loaded.model.config,
+        config=config,
+        decisions=decisions,
+        hardware=hardware,
+        weight_bytes={name: weight.rows.nbytes for name, weight in loaded.weights.items()},
+        has_quantized_weights=any(weight.scheme.is_quantized for weight in loaded.weights.values()),
+    )
 
 
 def _facts(path: Path, loaded: LoadedModel) -> ModelFacts:
