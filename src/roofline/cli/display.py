@@ -8,12 +8,22 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TaskID, TextColumn, TransferSpeedColumn
 
+from roofline.core.errors import RooflineError
 from roofline.weights.hub import Progress as Report
 
 
 def notes() -> Console:
     """The console for everything that isn't a result."""
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_error(error: RooflineError) -> None:
+    """The message and the way out. Both may quote input, so they are no markup."""
+    console = notes()
+    console.print("[red]error:[/red]", end=" ")
+    console.print(error.message, markup=False)
+    if error.hint:
+        console.print(f"hint: {error.hint}", markup=False)
 
 
 @contextmanager

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
 from roofline import __version__
 from roofline.cli import models
+from roofline.cli.bench import bench
+from roofline.cli.chat import chat
+from roofline.cli.display import print_error
 from roofline.cli.doctor import doctor
+from roofline.cli.run import run
 from roofline.core.errors import RooflineError
 from roofline.core.isa import probe_isa
 
@@ -22,11 +25,7 @@ class ErrorPrinter(TyperGroup):
         try:
             return super().invoke(ctx)
         except RooflineError as error:
-            console = Console(stderr=True, highlight=False, soft_wrap=True)
-            console.print("[red]error:[/red]", end=" ")
-            console.print(error.message, markup=False)
-            if error.hint:
-                console.print(f"hint: {error.hint}", markup=False)
+            print_error(error)
             raise typer.Exit(2) from error
 
 
@@ -37,7 +36,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(doctor)
+for command in (run, chat, bench, doctor):
+    app.command()(command)
 app.add_typer(models.app, name="models")
 
 
