@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from roofline.backends.base import BackendFactory
+from roofline.backends.base import Backend, BackendFactory, WeightTensor
 from roofline.backends.reference import ReferenceBackend
+from roofline.core.isa import probe_isa
 from roofline.models import LoadedModel, load_model
+from roofline.program.program import Program
 from support.stepping import Stepper
 
 
@@ -34,12 +37,21 @@ class BackendUnderTest:
         assert worst <= self.tolerance, f"{self.name}: off by {worst:.2e} of the largest logit"
 
 
-BACKENDS = [BackendUnderTest("reference", ReferenceBackend, 1e-4)]
+def _make_cpu(program: Program, weights: Mapping[str, WeightTensor], *, num_blocks: int) -> Backend:
+    """On the best tier that the machine has, or the one that ROOFLINE_ISA caps it to."""
+    from roofline.backends.cpu.executor import CpuBackend, CpuSettings
+
+    isa = os.environ.get("ROOFLINE_ISA", probe_isa().best)
+    settings = CpuSettings(threads=2, isa=isa, kv_type="f32", max_tokens_per_step=64, max_context=128)
+    return CpuBackend(program, weights, num_blocks=num_blocks, settings=settings)
 
 
-@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+@pytest.fixture(params=["reference", "cpu"])
 def backend(request: pytest.FixtureRequest) -> BackendUnderTest:
-    return request.param
+    if request.param == "reference":
+        return BackendUnderTest("reference", ReferenceBackend, 1e-4)
+    pytest.importorskip("roofline._native", reason="the native extension is not built")
+    return BackendUnderTest("cpu", _make_cpu, 1e-4)
 
 
 @pytest.fixture(scope="session")
