@@ -66,6 +66,8 @@ void AttentionSchedule::cut_tiles() {
       cut_tile(piece, std::max<int64_t>(1, piece_cost));
     }
   }
+  homes_.assign(static_cast<size_t>(num_threads_) + 1, static_cast<int32_t>(pieces_.size()));
+  homes_[0] = 0;
   std::stable_sort(pieces_.begin(), pieces_.end(), [](const auto& a, const auto& b) { return a.cost > b.cost; });
 }
 
@@ -98,7 +100,6 @@ bool AttentionSchedule::finish_piece(int32_t split) {
 
 void AttentionPhase::prepare(const Step& step) {
   schedule_->build(step);
-  next_.store(0, std::memory_order_relaxed);
   args_.cache = *cache_;
   args_.q = q_->data;
   args_.q_stride = q_->stride;
@@ -106,17 +107,12 @@ void AttentionPhase::prepare(const Step& step) {
   args_.out_stride = out_->stride;
 }
 
-void AttentionPhase::run(const Step&, const Lane& lane) {
-  const std::vector<AttentionPiece>& pieces = schedule_->pieces();
-  const int64_t num_pieces = static_cast<int64_t>(pieces.size());
-  for (int64_t i = next_.fetch_add(1, std::memory_order_relaxed); i < num_pieces;
-       i = next_.fetch_add(1, std::memory_order_relaxed)) {
-    const AttentionPiece& piece = pieces[i];
-    kernels_.tile(args_, piece.tile, lane.attention);
-    if (piece.split < 0 || !schedule_->finish_piece(piece.split)) continue;
-    const SplitTile& split = schedule_->split_tile(piece.split);
-    kernels_.merge(args_, split.whole, split.whole.chunk_end - split.whole.chunk_begin);
-  }
+void AttentionPhase::run_chunk(const Step&, const Lane& lane, int64_t chunk) {
+  const AttentionPiece& piece = schedule_->pieces()[static_cast<size_t>(chunk)];
+  kernels_.tile(args_, piece.tile, lane.attention);
+  if (piece.split < 0 || !schedule_->finish_piece(piece.split)) return;
+  const SplitTile& split = schedule_->split_tile(piece.split);
+  kernels_.merge(args_, split.whole, split.whole.chunk_end - split.whole.chunk_begin);
 }
 
 }  // namespace roofline

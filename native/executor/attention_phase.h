@@ -40,6 +40,7 @@ class AttentionSchedule {
   void forget() { is_built_ = false; }
 
   const std::vector<AttentionPiece>& pieces() const { return pieces_; }
+  const Homes& homes() const { return homes_; }         // one line for all threads: the longest goes first, whoever takes it
   // True for the thread that finishes the last piece of a split tile; the count is then ready for the next layer.
   bool finish_piece(int32_t split);
   const SplitTile& split_tile(int32_t split) const { return splits_[split]; }
@@ -56,6 +57,7 @@ class AttentionSchedule {
   float* partials_ = nullptr;
   int64_t partials_used_ = 0;              // floats
   std::vector<AttentionPiece> whole_, pieces_;
+  Homes homes_;
   std::vector<SplitTile> splits_;
   std::unique_ptr<std::atomic<int32_t>[]> pieces_left_;
 };
@@ -66,7 +68,8 @@ class AttentionPhase final : public Phase {
                  const KvCache* cache, const FloatBuffer* q, const FloatBuffer* out)
       : Phase(std::move(name)), kernels_(kernels), schedule_(schedule), args_(args), cache_(cache), q_(q), out_(out) {}
   void prepare(const Step& step) override;
-  void run(const Step& step, const Lane& lane) override;
+  const Homes& homes(const Step&) const override { return schedule_->homes(); }
+  void run_chunk(const Step& step, const Lane& lane, int64_t chunk) override;
 
  private:
   const AttentionKernels& kernels_;
@@ -74,7 +77,6 @@ class AttentionPhase final : public Phase {
   AttentionArgs args_;                     // completed by prepare: the arena exists by then
   const KvCache* cache_;
   const FloatBuffer *q_, *out_;
-  std::atomic<int64_t> next_{0};
 };
 
 }  // namespace roofline

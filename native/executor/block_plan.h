@@ -1,11 +1,11 @@
-// How the row blocks of a linear phase are shared out. Each thread owns a contiguous range, cut by bytes, which it reads step after
-// step (first touch, streams); the tail of every range is chunks that whoever is free takes, so that a core slowed by a neighbour
-// costs its share only. Which thread computes a row never shows in the row.
+// How the row blocks of a linear phase are cut into chunks. Each thread is at home in a contiguous range, cut by bytes, which it reads
+// step after step (first touch, streams). Which thread computes a row never shows in the row.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <vector>
+
+#include "executor/phase.h"
 
 namespace roofline {
 
@@ -14,18 +14,18 @@ struct BlockRange {
 };
 
 struct BlockPlan {
-  std::vector<BlockRange> home;    // [threads]: all blocks of a thread, as packed and first touched
-  std::vector<BlockRange> own;     // [threads]: its start, which nobody else takes
-  std::vector<BlockRange> tail;    // chunks of the rest
+  std::vector<BlockRange> ranges;  // [threads]: the blocks of each home
+  std::vector<BlockRange> chunks;
+  Homes homes;                     // in `chunks`
 };
 
-struct TailShape {
-  int64_t least_len;      // homes shorter than this have no tail
-  int64_t chunk_len;      // blocks in a chunk
-  int64_t owned_eighths;  // share of a home that is owned
+struct ChunkShape {
+  int64_t least_len;               // blocks in a chunk, unless a home is shorter
+  int64_t most_len;
+  int64_t chunks_per_home;         // aimed at
 };
 
-// `costs`: relative cost of every block. Ranges start at multiples of `align`.
-BlockPlan plan_blocks(const std::vector<int64_t>& costs, int num_threads, int64_t align, TailShape tail);
+// `costs`: relative cost of every block. Chunks start at multiples of `align`.
+BlockPlan plan_blocks(const std::vector<int64_t>& costs, int num_threads, int64_t align, ChunkShape shape);
 
 }  // namespace roofline

@@ -81,6 +81,7 @@ void Executor::commit() {
   step_.row_seqs.resize(static_cast<size_t>(limits_.max_tokens));
   phase_s_.assign(phases_.size(), 0.0);
   is_serial_.assign(phases_.size(), false);
+  for (size_t i = 0; i < phases_.size(); ++i) queues_.push_back(std::make_unique<ChunkQueue>(limits_.num_threads));
   pool_ = std::make_unique<ThreadPool>(limits_.num_threads, limits_.cpus);
 }
 
@@ -151,7 +152,12 @@ void Executor::step(const StepInput& input) {
   }
   for (const auto& schedule : schedules_) schedule->forget();
   for (const auto& phase : phases_) phase->prepare(step_);
-  for (size_t i = 0; i < phases_.size(); ++i) is_serial_[i] = phases_[i]->is_serial(step_);
+  for (size_t i = 0; i < phases_.size(); ++i) {
+    is_serial_[i] = phases_[i]->is_serial(step_);
+    if (!is_serial_[i]) queues_[i]->open(phases_[i]->homes(step_));
+  }
+  first_gate_ = gate_.value.load();
+  mark_s_ = traces_ ? now_s() : 0.0;
   run_serial(0, end_of_serial(0));
   pool_->run(&Executor::run_phases, this);
   traced_steps_ += traces_ ? 1 : 0;
@@ -162,41 +168,48 @@ size_t Executor::end_of_serial(size_t first) const {
   return first;
 }
 
-double Executor::run_serial(size_t begin, size_t end) {
+void Executor::run_serial(size_t begin, size_t end) {
   const Lane alone{0, 1, nullptr, nullptr, nullptr};   // serial phases use no scratch
-  double total_s = 0.0;
   for (size_t i = begin; i < end; ++i) {
-    const double begin_s = traces_ ? now_s() : 0.0;
-    phases_[i]->run(step_, alone);
-    if (!traces_) continue;
-    phase_s_[i] += now_s() - begin_s;
-    total_s += now_s() - begin_s;
+    for (int64_t chunk = 0; chunk < phases_[i]->homes(step_).back(); ++chunk) phases_[i]->run_chunk(step_, alone, chunk);
+    mark(i);
   }
-  return total_s;
+}
+
+void Executor::mark(size_t phase) {
+  if (!traces_) return;
+  const double end_s = now_s();
+  phase_s_[phase] += end_s - mark_s_;
+  mark_s_ = end_s;
+}
+
+int64_t Executor::run_chunks(size_t phase, const Lane& lane) {
+  int64_t num_done = 0;
+  for (int64_t chunk = queues_[phase]->take(lane.index); chunk >= 0; chunk = queues_[phase]->take(lane.index)) {
+    phases_[phase]->run_chunk(step_, lane, chunk);
+    ++num_done;
+  }
+  return num_done;
 }
 
 void Executor::run_phases(void* context, Worker& worker) { static_cast<Executor*>(context)->run_lane(worker); }
 
+// Not a barrier: a phase is over when its chunks are done, whether or not every thread has come. A thread that was off its core finds
+// the gate ahead of it and passes through to where the others are.
 void Executor::run_lane(Worker& worker) {
-  struct Serial {
-    Executor* self;
-    size_t begin, end;
-  };
-  const auto run_serial_part = [](void* context) {
-    const auto& part = *static_cast<Serial*>(context);
-    part.self->serial_s_ = part.self->run_serial(part.begin, part.end);
-  };
   const Lane& lane = lanes_[static_cast<size_t>(worker.index)];
-  const bool traces = traces_ && worker.index == 0;
-  size_t next = end_of_serial(0);
-  while (next < phases_.size()) {
-    const size_t i = next;
-    const double begin_s = traces ? now_s() : 0.0;
-    phases_[i]->run(step_, lane);
+  uint32_t gate = first_gate_;
+  for (size_t i = end_of_serial(0), next; i < phases_.size(); i = next, ++gate) {
     next = end_of_serial(i + 1);
-    Serial part{this, i + 1, next};
-    worker.barrier(run_serial_part, &part);
-    if (traces) phase_s_[i] += now_s() - begin_s - serial_s_;
+    if (gate_.value.load(std::memory_order_acquire) != gate) continue;
+    const int64_t num_done = run_chunks(i, lane);
+    if (num_done > 0 && queues_[i]->finish(num_done)) {
+      mark(i);
+      run_serial(i + 1, next);
+      gate_.advance();
+    } else {
+      worker.wait_past(gate_, gate);
+    }
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "executor/attention_phase.h"
+#include "executor/chunk_queue.h"
 #include "executor/moe_phase.h"
 #include "runtime/thread_pool.h"
 
@@ -138,7 +139,9 @@ class Executor {
   static void run_phases(void* context, Worker& worker);
   void run_lane(Worker& worker);
   size_t end_of_serial(size_t first) const;
-  double run_serial(size_t begin, size_t end);
+  void run_serial(size_t begin, size_t end);
+  int64_t run_chunks(size_t phase, const Lane& lane);
+  void mark(size_t phase);
 
   ExecutorLimits limits_;
   KernelTable kernels_;
@@ -161,12 +164,15 @@ class Executor {
   std::vector<bool> is_packed_;
   Step step_;
   std::vector<bool> is_serial_;                        // of each phase, in this step
+  std::vector<std::unique_ptr<ChunkQueue>> queues_;    // of each phase
+  Gate gate_;                                          // counts the split phases done, over all steps
+  uint32_t first_gate_ = 0;                            // its value when this step began
   std::atomic<bool> is_stepping_{false};
 
   bool traces_ = false;
   int64_t traced_steps_ = 0;
   std::vector<double> phase_s_;
-  double serial_s_ = 0.0;                              // of the last barrier; written before it opens, read after
+  double mark_s_ = 0.0;                                // when the phase before ended; its last thread writes it
 };
 
 }  // namespace roofline

@@ -19,7 +19,7 @@ void require_rows(const FloatBuffer& buffer, int64_t num_rows) {
 
 void Executor::begin_rows(const std::string& name, RowSpace space) {
   require_open();
-  auto phase = std::make_unique<RowPhase>(name, space);
+  auto phase = std::make_unique<RowPhase>(name, space, limits_.num_threads);
   RowPhase* rows = phase.get();
   phases_.push_back(std::move(phase));
   open_rows_ = rows;
@@ -161,7 +161,7 @@ void Executor::add_expert_gated(const std::string& name, int moe, InputSpec inpu
   if (columns.out.floats != nullptr) require_rows(*columns.out.floats, slots);
   require(columns.out.quantized == nullptr || columns.out.quantized->num_rows == slots, "the experts' buffer needs a row a slot");
   phases_.push_back(std::make_unique<GroupRowsPhase>(name + " (group rows)", &at(moes_, moe, "MoE")));
-  phases_.push_back(std::make_unique<ExpertGatedPhase>(name, &state, columns, std::move(experts)));
+  phases_.push_back(std::make_unique<ExpertGatedPhase>(name, &state, columns, std::move(experts), limits_.num_threads));
   open_rows_ = nullptr;
 }
 
@@ -181,7 +181,7 @@ void Executor::add_expert_down(const std::string& name, int moe, InputSpec input
   require((source.floats != nullptr ? source.floats->num_rows : source.quantized->num_rows) == slots, "the experts' buffer needs a row a slot");
   const FloatBuffer& rows = floats(out, state.shape.width);
   require_rows(rows, slots);
-  phases_.push_back(std::make_unique<ExpertDownPhase>(name, &state, *kernels_.linear, source, std::move(experts), &rows));
+  phases_.push_back(std::make_unique<ExpertDownPhase>(name, &state, *kernels_.linear, source, std::move(experts), &rows, limits_.num_threads));
   open_rows_ = nullptr;
 }
 

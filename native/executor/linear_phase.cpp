@@ -7,8 +7,8 @@ namespace {
 
 constexpr int64_t kWideRows = 16;                    // from here a product is bound by arithmetic
 constexpr int64_t kGatedRows = 512;                  // rows of gate and up at a time
-constexpr TailShape kNarrowTail{64, 8, 6};           // eight blocks keep eight streams in flight
-constexpr TailShape kWideTail{8, 4, 4};
+constexpr ChunkShape kNarrow{8, 64, 4};               // eight blocks keep eight streams in flight
+constexpr ChunkShape kWide{4, 8, 4};
 
 int64_t num_blocks(const PackedWeight& weight) { return (weight.num_rows + kRowBlock - 1) / kRowBlock; }
 
@@ -36,23 +36,14 @@ void LinearInput::fill(Format format, int64_t first_row, LinearArgs* args) const
 }
 
 void BlockPhase::plan(const std::vector<int64_t>& costs, int num_threads, int64_t align) {
-  narrow_ = plan_blocks(costs, num_threads, align, kNarrowTail);
-  wide_ = plan_blocks(costs, num_threads, align, kWideTail);
+  narrow_ = plan_blocks(costs, num_threads, align, kNarrow);
+  wide_ = plan_blocks(costs, num_threads, align, kWide);
 }
 
-void BlockPhase::prepare(const Step&) { next_.store(0, std::memory_order_relaxed); }
+const BlockPlan& BlockPhase::plan_of(const Step& step) const { return num_rows(step) < kWideRows ? narrow_ : wide_; }
 
-void BlockPhase::run(const Step& step, const Lane& lane) {
-  const int64_t rows = num_rows(step);
-  if (rows == 0) return;
-  const BlockPlan& plan = rows < kWideRows ? narrow_ : wide_;
-  const BlockRange own = plan.own[lane.index];
-  if (own.begin < own.end) run_blocks(step, lane, own);
-  const int64_t num_chunks = static_cast<int64_t>(plan.tail.size());
-  for (int64_t i = next_.fetch_add(1, std::memory_order_relaxed); i < num_chunks;
-       i = next_.fetch_add(1, std::memory_order_relaxed)) {
-    run_blocks(step, lane, plan.tail[i]);
-  }
+void BlockPhase::run_chunk(const Step& step, const Lane& lane, int64_t chunk) {
+  if (num_rows(step) > 0) run_blocks(step, lane, plan_of(step).chunks[static_cast<size_t>(chunk)]);
 }
 
 LinearPhase::LinearPhase(std::string name, const LinearKernels& kernels, LinearInput input, std::vector<LinearItem> items,
@@ -66,7 +57,7 @@ LinearPhase::LinearPhase(std::string name, const LinearKernels& kernels, LinearI
   first_block_.push_back(static_cast<int64_t>(costs.size()));
   plan(costs, num_threads, 1);
   for (size_t i = 0; i < items_.size(); ++i) {
-    items_[i].weight->home = clip_home(narrow_.home, first_block_[i], first_block_[i + 1]);
+    items_[i].weight->home = clip_home(narrow_.ranges, first_block_[i], first_block_[i + 1]);
   }
 }
 
@@ -138,7 +129,7 @@ GatedPhase::GatedPhase(std::string name, GatedColumns columns, Weight* gate, Wei
   std::vector<int64_t> costs;
   append_costs(gate->packed, &costs);
   plan(costs, num_threads, kGatedAlign);
-  gate->home = up->home = narrow_.home;
+  gate->home = up->home = narrow_.ranges;
 }
 
 void GatedPhase::run_blocks(const Step& step, const Lane& lane, BlockRange blocks) {
@@ -154,7 +145,7 @@ LogitsPhase::LogitsPhase(std::string name, const KernelTable& kernels, LinearInp
   std::vector<int64_t> costs;
   append_costs(weight->packed, &costs);
   plan(costs, num_threads, 1);
-  weight->home = narrow_.home;
+  weight->home = narrow_.ranges;
 }
 
 void LogitsPhase::run_blocks(const Step& step, const Lane& lane, BlockRange blocks) {

@@ -2,8 +2,6 @@
 // same input (q, k, v), gate and up with the activation between them and the next product, and the logits.
 #pragma once
 
-#include <atomic>
-#include <optional>
 #include <vector>
 
 #include "executor/block_plan.h"
@@ -32,8 +30,9 @@ struct LinearInput {
 class BlockPhase : public Phase {
  public:
   BlockPhase(std::string name, const LinearKernels& kernels) : Phase(std::move(name)), kernels_(kernels) {}
-  void prepare(const Step& step) override;
-  void run(const Step& step, const Lane& lane) override;
+  bool is_serial(const Step& step) const override { return num_rows(step) == 0; }
+  const Homes& homes(const Step& step) const override { return plan_of(step).homes; }
+  void run_chunk(const Step& step, const Lane& lane, int64_t chunk) override;
 
  protected:
   virtual int64_t num_rows(const Step& step) const { return step.input.num_tokens; }
@@ -42,7 +41,9 @@ class BlockPhase : public Phase {
 
   const LinearKernels& kernels_;
   BlockPlan narrow_, wide_;         // few rows: bound by memory, long streams; many rows: bound by arithmetic, small chunks
-  std::atomic<int64_t> next_{0};
+
+ private:
+  const BlockPlan& plan_of(const Step& step) const;
 };
 
 struct LinearItem {

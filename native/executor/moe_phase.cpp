@@ -47,7 +47,7 @@ void CombineOp::run(const Step&, int64_t row) const {
 }
 
 // A counting sort of a few thousand integers.
-void GroupRowsPhase::run(const Step& step, const Lane&) {
+void GroupRowsPhase::run_chunk(const Step& step, const Lane&, int64_t) {
   const int64_t num_assignments = step.input.num_tokens * state_.shape.top_k;
   std::vector<int32_t>& first = state_.first_slot;
   std::fill(first.begin(), first.end(), 0);
@@ -60,22 +60,30 @@ void GroupRowsPhase::run(const Step& step, const Lane&) {
   }
   for (int64_t e = state_.shape.num_experts; e > 0; --e) first[e] = first[e - 1];   // the sort moved each start to its end
   first[0] = 0;
-}
-
-void ExpertPhase::run(const Step&, const Lane& lane) {
-  const int64_t per_expert = (num_blocks_ + kPieceBlocks - 1) / kPieceBlocks;
-  const int64_t num_pieces = per_expert * state_.shape.num_experts;
-  for (int64_t i = next_.fetch_add(1, std::memory_order_relaxed); i < num_pieces;
-       i = next_.fetch_add(1, std::memory_order_relaxed)) {
-    const int64_t expert = i / per_expert;
-    if (state_.first_slot[expert] == state_.first_slot[expert + 1]) continue;
-    const int64_t begin = i % per_expert * kPieceBlocks;
-    run_expert(lane, expert, {begin, std::min(begin + kPieceBlocks, num_blocks_)});
+  state_.active.clear();
+  for (int64_t e = 0; e < state_.shape.num_experts; ++e) {
+    if (first[e] < first[e + 1]) state_.active.push_back(static_cast<int32_t>(e));
   }
 }
 
-ExpertGatedPhase::ExpertGatedPhase(std::string name, const MoeState* state, GatedColumns columns, std::vector<GatedWeights> experts)
-    : ExpertPhase(std::move(name), state, round_up(state->shape.expert_len, kRowBlock) / kRowBlock), columns_(columns),
+// How many experts have rows is known only when the router has run: there are chunks for as many as there can be.
+void ExpertPhase::prepare(const Step& step) {
+  const int64_t most_active = std::min(state_.shape.num_experts, step.input.num_tokens * state_.shape.top_k);
+  const int64_t per_expert = (num_blocks_ + kPieceBlocks - 1) / kPieceBlocks;
+  std::fill(homes_.begin() + 1, homes_.end(), static_cast<int32_t>(most_active * per_expert));
+}
+
+void ExpertPhase::run_chunk(const Step&, const Lane& lane, int64_t chunk) {
+  const int64_t per_expert = (num_blocks_ + kPieceBlocks - 1) / kPieceBlocks;
+  const auto order = static_cast<size_t>(chunk / per_expert);
+  if (order >= state_.active.size()) return;
+  const int64_t begin = chunk % per_expert * kPieceBlocks;
+  run_expert(lane, state_.active[order], {begin, std::min(begin + kPieceBlocks, num_blocks_)});
+}
+
+ExpertGatedPhase::ExpertGatedPhase(std::string name, const MoeState* state, GatedColumns columns, std::vector<GatedWeights> experts,
+                                   int num_threads)
+    : ExpertPhase(std::move(name), state, round_up(state->shape.expert_len, kRowBlock) / kRowBlock, num_threads), columns_(columns),
       experts_(std::move(experts)) {}
 
 void ExpertGatedPhase::run_expert(const Lane& lane, int64_t expert, BlockRange blocks) {
@@ -88,8 +96,8 @@ void ExpertGatedPhase::run_expert(const Lane& lane, int64_t expert, BlockRange b
 }
 
 ExpertDownPhase::ExpertDownPhase(std::string name, const MoeState* state, const LinearKernels& kernels, LinearInput input,
-                                 std::vector<const Weight*> experts, const FloatBuffer* out)
-    : ExpertPhase(std::move(name), state, round_up(state->shape.width, kRowBlock) / kRowBlock), kernels_(kernels), input_(input),
+                                 std::vector<const Weight*> experts, const FloatBuffer* out, int num_threads)
+    : ExpertPhase(std::move(name), state, round_up(state->shape.width, kRowBlock) / kRowBlock, num_threads), kernels_(kernels), input_(input),
       experts_(std::move(experts)), out_(out) {}
 
 void ExpertDownPhase::run_expert(const Lane& lane, int64_t expert, BlockRange blocks) {

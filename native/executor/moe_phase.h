@@ -2,7 +2,6 @@
 // and the weighted sum (a row operator). An expert reads its rows by number, so nothing is copied.
 #pragma once
 
-#include <atomic>
 #include <vector>
 
 #include "executor/linear_phase.h"
@@ -26,6 +25,7 @@ struct MoeState {
   std::vector<int32_t> token_ids;      // of each slot: rows sorted by expert
   std::vector<int32_t> slots;          // of each assignment
   std::vector<int32_t> first_slot;     // of each expert, and the end
+  std::vector<int32_t> active;         // experts that have rows
   std::vector<float> probabilities;    // of each assignment
 };
 
@@ -57,30 +57,37 @@ class GroupRowsPhase final : public Phase {
  public:
   GroupRowsPhase(std::string name, MoeState* state) : Phase(std::move(name)), state_(*state) {}
   bool is_serial(const Step&) const override { return true; }
-  void run(const Step& step, const Lane& lane) override;
+  const Homes& homes(const Step&) const override { return homes_; }
+  void run_chunk(const Step& step, const Lane& lane, int64_t chunk) override;
 
  private:
+  Homes homes_{0, 1};
   MoeState& state_;
 };
 
 // A phase of (expert, block range) pieces, taken from a counter.
 class ExpertPhase : public Phase {
  public:
-  ExpertPhase(std::string name, const MoeState* state, int64_t num_blocks) : Phase(std::move(name)), state_(*state), num_blocks_(num_blocks) {}
-  void prepare(const Step&) override { next_.store(0, std::memory_order_relaxed); }
-  void run(const Step& step, const Lane& lane) override;
+  ExpertPhase(std::string name, const MoeState* state, int64_t num_blocks, int num_threads)
+      : Phase(std::move(name)), state_(*state), num_blocks_(num_blocks), homes_(static_cast<size_t>(num_threads) + 1) {}
+  void prepare(const Step& step) override;
+  const Homes& homes(const Step&) const override { return homes_; }
+  void run_chunk(const Step& step, const Lane& lane, int64_t chunk) override;
 
  protected:
   virtual void run_expert(const Lane& lane, int64_t expert, BlockRange blocks) = 0;
 
   const MoeState& state_;
   int64_t num_blocks_;                 // row blocks of one expert's weight
-  std::atomic<int64_t> next_{0};
+
+ private:
+  Homes homes_;                        // one line for all threads
 };
 
 class ExpertGatedPhase final : public ExpertPhase {
  public:
-  ExpertGatedPhase(std::string name, const MoeState* state, GatedColumns columns, std::vector<GatedWeights> experts);
+  ExpertGatedPhase(std::string name, const MoeState* state, GatedColumns columns, std::vector<GatedWeights> experts,
+                   int num_threads);
 
  protected:
   void run_expert(const Lane& lane, int64_t expert, BlockRange blocks) override;
@@ -93,7 +100,7 @@ class ExpertGatedPhase final : public ExpertPhase {
 class ExpertDownPhase final : public ExpertPhase {
  public:
   ExpertDownPhase(std::string name, const MoeState* state, const LinearKernels& kernels, LinearInput input,
-                  std::vector<const Weight*> experts, const FloatBuffer* out);
+                  std::vector<const Weight*> experts, const FloatBuffer* out, int num_threads);
 
  protected:
   void run_expert(const Lane& lane, int64_t expert, BlockRange blocks) override;

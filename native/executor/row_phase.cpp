@@ -1,13 +1,21 @@
 #include "executor/row_phase.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/thread_pool.h"
 
 namespace roofline {
 
-void RowPhase::run(const Step& step, const Lane& lane) {
-  const Range rows = share(num_rows(step), lane.index, lane.count);
+// Four chunks a thread, or a row each when rows are few.
+void RowPhase::prepare(const Step& step) {
+  const int num_threads = static_cast<int>(homes_.size()) - 1;
+  const int64_t num_chunks = std::min<int64_t>(num_rows(step), 4 * num_threads);
+  for (int t = 0; t < num_threads; ++t) homes_[t + 1] = static_cast<int32_t>(share(num_chunks, t, num_threads).end);
+}
+
+void RowPhase::run_chunk(const Step& step, const Lane&, int64_t chunk) {
+  const Range rows = share(num_rows(step), static_cast<int>(chunk), homes_.back());
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     for (const auto& op : ops_) op->run(step, row);
   }

@@ -20,11 +20,14 @@ enum class RowSpace { tokens, logit_rows };
 
 class RowPhase : public Phase {
  public:
-  RowPhase(std::string name, RowSpace space) : Phase(std::move(name)), space_(space) {}
+  RowPhase(std::string name, RowSpace space, int num_threads)
+      : Phase(std::move(name)), space_(space), homes_(static_cast<size_t>(num_threads) + 1) {}
   void add(std::unique_ptr<RowOp> op) { ops_.push_back(std::move(op)); }
   // One row: norm and quantize take about a microsecond, five times a barrier.
   bool is_serial(const Step& step) const override { return num_rows(step) <= 1; }
-  void run(const Step& step, const Lane& lane) override;
+  void prepare(const Step& step) override;
+  const Homes& homes(const Step&) const override { return homes_; }
+  void run_chunk(const Step& step, const Lane& lane, int64_t chunk) override;
 
  private:
   int64_t num_rows(const Step& step) const {
@@ -32,6 +35,7 @@ class RowPhase : public Phase {
   }
 
   RowSpace space_;
+  Homes homes_;
   std::vector<std::unique_ptr<RowOp>> ops_;
 };
 

@@ -12,9 +12,7 @@
 #include <vector>
 
 #if defined(__linux__)
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
 #endif
 #include <unistd.h>
 
@@ -25,72 +23,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kParkAfter = std::chrono::microseconds(50);          // between runs: then sleep, an idle pool uses no CPU
 constexpr auto kBarrierParkAfter = std::chrono::microseconds(100);  // in a run: the peer was descheduled, give it this core
-
-// How to wait before parking. `pause` when every thread can have a CPU; `yield` when threads outnumber CPUs, where the peer waited
-// for may need this very CPU. MEASURED Ice Lake, 2 cores beside one busy process: pause keeps 0.50 of the rate, yielding after
-// 20 us keeps 0.10, for the kernel then gives the busy process whole time slices.
-enum class Spin { pause, yield };
-constexpr int kPausesPerLook = 16;                             // pauses (40-140 cycles each) per look at the clock
-
-void cpu_pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-#if defined(__linux__)
-void park(std::atomic<uint32_t>& word, uint32_t expected) {
-  static_assert(sizeof(word) == sizeof(uint32_t));
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
-}
-void unpark_all(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
-}
-#else
-void park(std::atomic<uint32_t>& word, uint32_t expected) { word.wait(expected); }
-void unpark_all(std::atomic<uint32_t>& word) { word.notify_all(); }
-#endif
-
-// A counter that threads wait on: spin, then sleep. advance() pays a system call only when someone sleeps.
-// No wake-up is lost: a sleeper announces itself before the kernel compares `value`, advance() changes `value` before it looks
-// for sleepers, and all four steps are sequentially consistent.
-struct alignas(64) Gate {
-  std::atomic<uint32_t> value{0};
-  std::atomic<uint32_t> num_parked{0};
-
-  void advance() {
-    value.fetch_add(1);
-    if (num_parked.load() > 0) unpark_all(value);
-  }
-
-  void wait_past(uint32_t seen, Spin spin, Clock::duration park_after) {
-    if (spin_past(seen, spin, park_after)) return;
-    num_parked.fetch_add(1);
-    while (value.load() == seen) park(value, seen);
-    num_parked.fetch_sub(1);
-  }
-
- private:
-  bool spin_past(uint32_t seen, Spin spin, Clock::duration park_after) {
-    if (poll(seen)) return true;           // most waits end here: reading the clock would cost a fifth of a barrier
-    const auto deadline = Clock::now() + park_after;
-    do {
-      if (spin == Spin::yield) std::this_thread::yield();
-      if (poll(seen)) return true;
-    } while (Clock::now() < deadline);
-    return false;
-  }
-
-  bool poll(uint32_t seen) {
-    for (int i = 0; i < kPausesPerLook; ++i) {
-      if (value.load(std::memory_order_acquire) != seen) return true;
-      cpu_pause();
-    }
-    return false;
-  }
-};
 
 #if defined(__linux__)
 struct CpuMask {
@@ -195,27 +127,22 @@ struct ThreadPool::State {
     if (num_threads > 1) finish.wait_past(finished, spin, kBarrierParkAfter);
   }
 
-  void barrier(void (*serial)(void*), void* serial_context) {
+  void barrier() {
     const uint32_t seen = phase.value.load();
     if (num_arrived.fetch_add(1) + 1 < num_threads) {
       phase.wait_past(seen, spin, kBarrierParkAfter);
       return;
     }
-    if (serial != nullptr) serial(serial_context);
     num_arrived.store(0);                  // nobody can arrive again before the phase advances
     phase.advance();
   }
 };
 
-void Worker::barrier() { barrier(nullptr, nullptr); }
-
-void Worker::barrier(void (*serial)(void*), void* context) {
-  if (count > 1) {
-    pool_->state_->barrier(serial, context);
-  } else if (serial != nullptr) {
-    serial(context);
-  }
+void Worker::barrier() {
+  if (count > 1) pool_->state_->barrier();
 }
+
+void Worker::wait_past(Gate& gate, uint32_t seen) { gate.wait_past(seen, pool_->state_->spin, kBarrierParkAfter); }
 
 Range share(int64_t size, int index, int count) {
   const int64_t base = size / count, extra = size % count;

@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/gate.h"
+
 namespace roofline {
 
 class ThreadPool;
@@ -16,8 +18,7 @@ class Worker {
  public:
   Worker(ThreadPool* pool, int index, int count) : index(index), count(count), pool_(pool) {}
   void barrier();                                       // all threads of the run meet
-  // As barrier, but the last to arrive runs `serial` first, while the others wait: a short serial part then costs no second barrier.
-  void barrier(void (*serial)(void* context), void* context);
+  void wait_past(Gate& gate, uint32_t seen);            // until gate.value is no longer `seen`, spinning as in a barrier
   const int index, count;
  private:
   ThreadPool* pool_;

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.skipif(CXX is None, reason="needs g++ or clang++")
 
 def build(out: Path, *flags: str) -> Path:
     program = out / "pool_stress"
-    sources = [REPO / "tests/native/pool_stress.cpp", REPO / "native/runtime/thread_pool.cpp"]
+    runtime = REPO / "native/runtime"
+    sources = [REPO / "tests/native/pool_stress.cpp", runtime / "thread_pool.cpp", runtime / "gate.cpp"]
     command = [CXX, "-std=c++20", "-pthread", f"-I{REPO / 'native'}", *flags, *sources, "-o", program]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     return program
