@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roofline.core.errors import ModelFormatError
+from roofline.models.fields import MAX_HEAD_SIZE
 from roofline.models.rope import RopeConfig
 from roofline.program.ops import Activation, RopeStyle
 from roofline.weights.tensor import CheckpointFormat
@@ -58,6 +59,8 @@ class ModelConfig:
     moe: MoeConfig | None
 
     def __post_init__(self) -> None:
+        if self.head_size > MAX_HEAD_SIZE:
+            raise ModelFormatError(f"head size {self.head_size} is above {MAX_HEAD_SIZE}")
         if self.num_heads % self.num_kv_heads:
             raise ModelFormatError(f"{self.num_heads} query heads do not divide among {self.num_kv_heads} KV heads")
         for rope in (self.rope, self.local_rope):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from roofline.core.errors import ModelFormatError, UnsupportedModelError
 from roofline.models.config import ModelConfig, MoeConfig, head_size_of
 from roofline.models.family import Family
-from roofline.models.fields import Fields
+from roofline.models.fields import MAX_EXPERTS, MAX_HEAD_SIZE, MAX_LAYERS, Fields
 from roofline.models.rope import (
     FrequencyFactors,
-    Linear,
+    LinearScaling,
     LongRope,
     RopeConfig,
     RopeScaling,
@@ -27,7 +27,7 @@ def read_gguf_config(checkpoint: Checkpoint, family: Family) -> ModelConfig:
     metadata = {key: _uniform(value) for key, value in checkpoint.metadata.items()}
     fields = Fields(metadata, str(checkpoint.path), f"{metadata['general.architecture']}.")
     hidden_size, num_heads = fields.count("embedding_length"), fields.count("attention.head_count")
-    num_layers = fields.count("block_count")
+    num_layers = fields.count("block_count", limit=MAX_LAYERS)
     head_size = _head_size(fields, hidden_size, num_heads)
     rope = _rope(checkpoint, fields, head_size)
     moe = _moe(checkpoint, fields, family, num_layers)
@@ -76,7 +76,7 @@ def _token_id(checkpoint: Checkpoint, key: str) -> int | None:
 
 def _head_size(fields: Fields, hidden_size: int, num_heads: int) -> int:
     key = "attention.key_length"
-    head_size = fields.count(key) if fields.has(key) else head_size_of(hidden_size, num_heads)
+    head_size = fields.count(key, limit=MAX_HEAD_SIZE) if fields.has(key) else head_size_of(hidden_size, num_heads)
     value_len = fields.count("attention.value_length", head_size)
     if value_len != head_size:
         raise UnsupportedModelError(f"{fields.origin}: key length {head_size} and value length {value_len} differ")
@@ -121,7 +121,7 @@ def _scaling(checkpoint: Checkpoint, fields: Fields) -> RopeScaling | None:
             f"{fields.origin}: rope.scaling.type is longrope, but 'rope_factors_long.weight' is missing"
         )
     factor = fields.positive("rope.scaling.factor", fields.positive("rope.scale_linear", 1.0))
-    return Linear(factor) if kind == "linear" or fields.has("rope.scale_linear") else None
+    return LinearScaling(factor) if kind == "linear" or fields.has("rope.scale_linear") else None
 
 
 def _factors(checkpoint: Checkpoint, name: str) -> tuple[float, ...]:
@@ -199,7 +199,7 @@ def _moe(checkpoint: Checkpoint, fields: Fields, family: Family, num_layers: int
         return None
     sparse_layers = tuple(f"blk.{layer}.ffn_gate_inp.weight" in checkpoint.tensors for layer in range(num_layers))
     return MoeConfig(
-        num_experts=fields.count("expert_count"),
+        num_experts=fields.count("expert_count", limit=MAX_EXPERTS),
         top_k=fields.count("expert_used_count"),
         ffn_size=_expert_ffn_size(checkpoint, fields, "expert_feed_forward_length", "ffn_gate_exps"),
         shared_ffn_size=_expert_ffn_size(checkpoint, fields, "expert_shared_feed_forward_length", "ffn_gate_shexp"),

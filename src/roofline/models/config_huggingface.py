@@ -8,7 +8,7 @@ from typing import Any
 from roofline.core.errors import ModelFormatError, UnsupportedModelError
 from roofline.models.config import ModelConfig, MoeConfig, head_size_of
 from roofline.models.family import Family
-from roofline.models.fields import Fields
+from roofline.models.fields import MAX_EXPERTS, MAX_HEAD_SIZE, MAX_LAYERS, Fields
 from roofline.models.rope import RopeConfig, scaling_from_huggingface
 from roofline.program.ops import Activation
 from roofline.weights.strict_json import read_json_object
@@ -30,8 +30,12 @@ def read_huggingface_config(checkpoint: Checkpoint, family: Family) -> ModelConf
     fields = Fields(values, f"{checkpoint.path}: config.json")
     _refuse_unsupported(fields)
     hidden_size, num_heads = fields.count("hidden_size"), fields.count("num_attention_heads")
-    head_size = fields.count("head_dim") if fields.has("head_dim") else head_size_of(hidden_size, num_heads)
-    num_layers = fields.count("num_hidden_layers")
+    head_size = (
+        fields.count("head_dim", limit=MAX_HEAD_SIZE)
+        if fields.has("head_dim")
+        else head_size_of(hidden_size, num_heads)
+    )
+    num_layers = fields.count("num_hidden_layers", limit=MAX_LAYERS)
     attention_bias = fields.boolean("attention_bias", default=False) or fields.boolean("qkv_bias", default=False)
     return ModelConfig(
         family=family.name,
@@ -106,14 +110,13 @@ def _rope(fields: Fields, head_size: int, layer_type: str) -> RopeConfig:
 
 def _rope_parameters(fields: Fields, layer_type: str) -> tuple[Mapping[str, Any], bool]:
     """The rope dict of a layer type, and whether the config holds one per type."""
-    given = [fields.raw(key) for key in ("rope_parameters", "rope_scaling") if fields.has(key)]
-    if any(not isinstance(parameters, dict) for parameters in given):
-        raise fields.error("rope_parameters", "or 'rope_scaling' is not an object")
+    keys = [key for key in ("rope_parameters", "rope_scaling") if fields.has(key)]
+    given = [fields.table(key) for key in keys]
     if len(given) == 2 and given[0] != given[1]:
         raise fields.error("rope_parameters", f"and 'rope_scaling' disagree: {given[0]} and {given[1]}")
     parameters = given[0] if given else {}
     if any(key in _LAYER_TYPES for key in parameters):
-        return parameters.get(layer_type) or {}, True
+        return Fields(parameters, f"{fields.origin}: {keys[0]}").table(layer_type), True
     return parameters, False
 
 
@@ -167,7 +170,7 @@ def _moe(fields: Fields, family: Family, num_layers: int) -> MoeConfig | None:
     ffn_key = "moe_intermediate_size" if fields.has("moe_intermediate_size") else "intermediate_size"
     shared_key = "shared_expert_intermediate_size"
     return MoeConfig(
-        num_experts=fields.count(count_key or "num_experts"),
+        num_experts=fields.count(count_key or "num_experts", limit=MAX_EXPERTS),
         top_k=fields.count("num_experts_per_tok"),
         ffn_size=fields.count(ffn_key),
         shared_ffn_size=fields.count(shared_key) if fields.has(shared_key) else 0,

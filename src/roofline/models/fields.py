@@ -5,15 +5,18 @@ Both config readers take every value through this.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from roofline.core.errors import ModelFormatError
 
-# No real model is past this in any size; a larger count is a damaged file and would only fail later, less clearly.
-_MAX_COUNT = 1 << 24
+# No real model is past these; a larger count is a damaged or hostile file, and would cost memory before it fails.
+MAX_COUNT = 1 << 24
+MAX_LAYERS = 1024
+MAX_EXPERTS = 1024
+MAX_HEAD_SIZE = 4096
+_MAX_NUMBER = 1e30
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,11 @@ class Fields:
             raise ModelFormatError(f"{self.origin}: {self.prefix + key!r} is missing")
         return value
 
-    def count(self, key: str, default: int | None = None) -> int:
-        """A positive integer."""
+    def count(self, key: str, default: int | None = None, *, limit: int = MAX_COUNT) -> int:
+        """A positive integer, at most `limit`."""
         value = self.integer(key, default)
-        if not 0 < value <= _MAX_COUNT:
-            raise self.error(key, f"is {value}, not in [1, {_MAX_COUNT}]")
+        if not 0 < value <= limit:
+            raise self.error(key, f"is {value}, not in [1, {limit}]")
         return value
 
     def integer(self, key: str, default: int | None = None) -> int:
@@ -49,7 +52,7 @@ class Fields:
 
     def number(self, key: str, default: float | None = None) -> float:
         value = default if default is not None and not self.has(key) else self.raw(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not _is_finite_number(value):
             raise self.error(key, f"is {value!r}, not a finite number")
         return float(value)
 
@@ -73,14 +76,26 @@ class Fields:
         return value
 
     def numbers(self, key: str) -> tuple[float, ...]:
-        """A list of finite numbers."""
+        """A list of finite numbers, none of them 0."""
         value = self.raw(key)
-        if not isinstance(value, list | tuple) or not all(isinstance(x, int | float) for x in value):
-            raise self.error(key, "is not a list of numbers")
-        if not all(math.isfinite(x) and x != 0 for x in value):
-            raise self.error(key, "holds a zero, a NaN or an infinity")
-        return tuple(float(x) for x in value)
+        if not isinstance(value, list) or not all(_is_finite_number(item) and item != 0 for item in value):
+            raise self.error(key, "is not a list of finite numbers other than 0")
+        return tuple(float(item) for item in value)
+
+    def table(self, key: str) -> Mapping[str, Any]:
+        """A JSON object; empty where the key is absent."""
+        value = self.raw(key) if self.has(key) else {}
+        if not isinstance(value, dict):
+            raise self.error(key, f"is {value!r}, not an object")
+        return value
 
     def error(self, key: str, what: str) -> ModelFormatError:
         """The error to raise for a bad value of `key`."""
         return ModelFormatError(f"{self.origin}: {self.prefix + key!r} {what}")
+
+
+def _is_finite_number(value: object) -> bool:
+    """JSON integers have no bound, and those past float's range are no numbers here."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < _MAX_NUMBER

@@ -79,6 +79,8 @@ def family_of(checkpoint: Checkpoint) -> Family:
     metadata = checkpoint.metadata
     named = []
     architectures = metadata.get("architectures") or []
+    if not isinstance(architectures, list):
+        raise ModelFormatError(f"{checkpoint.path}: 'architectures' is {architectures!r}, not a list")
     if architectures:
         named.append(_look_up(HUGGINGFACE_ARCHITECTURES, architectures[0], "architectures"))
     if metadata.get("model_type") is not None:

@@ -20,7 +20,7 @@ from roofline.program.ops import RopeSpec, RopeStyle
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearScaling:
     """Positions are divided by `factor` (position interpolation, arXiv 2306.15595)."""
 
     factor: float
@@ -74,7 +74,7 @@ class FrequencyFactors:
     factors: tuple[float, ...]
 
 
-RopeScaling = Linear | DynamicNtk | Yarn | Llama3 | LongRope | FrequencyFactors
+RopeScaling = LinearScaling | DynamicNtk | Yarn | Llama3 | LongRope | FrequencyFactors
 SCALING_TYPES = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
 
 
@@ -85,6 +85,12 @@ class RopeConfig:
     theta: float
     rotary_len: int
     scaling: RopeScaling | None = None
+
+    def __post_init__(self) -> None:
+        if self.theta <= 1:
+            raise ModelFormatError(f"rotary base {self.theta} must be above 1")
+        if isinstance(self.scaling, DynamicNtk) and self.rotary_len <= 2:
+            raise ModelFormatError(f"dynamic rope scaling needs more than {self.rotary_len} rotary elements")
 
 
 def rope_spec(rope: RopeConfig, style: RopeStyle, max_context_len: int) -> RopeSpec:
@@ -100,7 +106,7 @@ def inv_freq(rope: RopeConfig, max_context_len: int) -> Float32:
     match rope.scaling:
         case None:
             return plain
-        case Linear(factor):
+        case LinearScaling(factor):
             return plain / np.float32(factor)
         case DynamicNtk():
             return _dynamic_inv_freq(rope, rope.scaling, max_context_len)
@@ -177,7 +183,7 @@ def yarn_attention_factor(factor: float, mscale: float = 1.0) -> float:
 
 def longrope_attention_factor(factor: float, context_len: int) -> float:
     """Growth of cos and sin that LongRoPE pairs with `factor` = new over old context length."""
-    return 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(context_len))
+    return 1.0 if factor <= 1 or context_len <= 1 else math.sqrt(1 + math.log(factor) / math.log(context_len))
 
 
 def scaling_from_huggingface(
@@ -190,27 +196,32 @@ def scaling_from_huggingface(
     """
     kind = parameters.get("rope_type", parameters.get("type", "default"))
     fields = Fields(parameters, f"rope scaling {kind!r}")
-    old_len = original_context_len or fields.integer("original_max_position_embeddings", context_len)
+    old_len = original_context_len or fields.count("original_max_position_embeddings", context_len)
     match kind:
         case None | "default":
             return None
         case "linear":
-            return Linear(fields.number("factor"))
+            return LinearScaling(fields.positive("factor"))
         case "dynamic":
-            return DynamicNtk(fields.number("factor"), context_len)
-        case "yarn":
+            return DynamicNtk(fields.positive("factor"), context_len)
+        case "yarn" if not fields.has("short_factor"):
             return _yarn_from_huggingface(fields, context_len, old_len)
         case "llama3":
-            return Llama3(
-                fields.number("factor"), old_len, fields.number("low_freq_factor"), fields.number("high_freq_factor")
-            )
-        case "longrope" | "su":
+            return _llama3_from_huggingface(fields, old_len)
+        case "longrope" | "su" | "yarn":  # the older names that Phi-3 was published with
             return _longrope_from_huggingface(fields, context_len, old_len)
     raise UnsupportedModelError(f"rope scaling type {kind!r} is unknown", hint=f"known: {', '.join(SCALING_TYPES)}")
 
 
+def _llama3_from_huggingface(fields: Fields, old_len: int) -> Llama3:
+    low, high = fields.positive("low_freq_factor"), fields.positive("high_freq_factor")
+    if high <= low:
+        raise fields.error("high_freq_factor", f"is {high}, not above low_freq_factor {low}")
+    return Llama3(fields.positive("factor"), old_len, low, high)
+
+
 def _yarn_from_huggingface(fields: Fields, context_len: int, old_len: int) -> Yarn:
-    factor = fields.number("factor", context_len / old_len)
+    factor = fields.positive("factor", context_len / old_len)
     mscale, mscale_all = fields.number("mscale", 0.0), fields.number("mscale_all_dim", 0.0)
     if mscale and mscale_all:
         default = yarn_attention_factor(factor, mscale) / yarn_attention_factor(factor, mscale_all)
@@ -219,18 +230,18 @@ def _yarn_from_huggingface(fields: Fields, context_len: int, old_len: int) -> Ya
     return Yarn(
         factor=factor,
         context_len=old_len,
-        attention_factor=fields.number("attention_factor", default),
-        beta_fast=fields.number("beta_fast", 32.0),
-        beta_slow=fields.number("beta_slow", 1.0),
+        attention_factor=fields.positive("attention_factor", default),
+        beta_fast=fields.positive("beta_fast", 32.0),
+        beta_slow=fields.positive("beta_slow", 1.0),
         truncate=fields.boolean("truncate", default=True),
     )
 
 
 def _longrope_from_huggingface(fields: Fields, context_len: int, old_len: int) -> LongRope:
-    factor = fields.number("factor", context_len / old_len)
+    factor = fields.positive("factor", context_len / old_len)
     return LongRope(
         short=fields.numbers("short_factor"),
         long=fields.numbers("long_factor"),
         context_len=old_len,
-        attention_factor=fields.number("attention_factor", longrope_attention_factor(factor, old_len)),
+        attention_factor=fields.positive("attention_factor", longrope_attention_factor(factor, old_len)),
     )
