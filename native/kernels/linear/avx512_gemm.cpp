@@ -40,16 +40,31 @@ struct Slice {
   int64_t begin, end, first_block;
 };
 
+// Bytes from a group of this slice to what is unpacked next: the same blocks' next slice, or the next blocks' first.
+template <Format F, int R>
+int64_t bytes_ahead(const PackedWeight& weight, const Slice& slice) {
+  constexpr int kTileGroups = tile_len(F) / kGroupLen;
+  const bool last = slice.end * kGroupLen == weight.row_len;
+  if (last) return R * weight.block_stride_bytes - slice.begin / kTileGroups * tile_bytes(F);
+  return (slice.end - slice.begin) * tile_bytes(F) / kTileGroups;
+}
+
 template <Format F, int R>
 void unpack_panel(const PackedWeight& weight, const Slice& slice, uint8_t* panel, float* minima) {
   constexpr int kHalves = kGroupLen / scale_len(F), kTileGroups = tile_len(F) / kGroupLen;
+  constexpr int kShare = tile_bytes(F) / kTileGroups;
   const __m512i table = unsigned_table(F == Format::q4_lut ? weight.lut : nullptr);
+  const int64_t ahead = bytes_ahead<F, R>(weight, slice);
   for (int r = 0; r < R; ++r) {
     const uint8_t* block = weight.tiles + (slice.first_block + r) * weight.block_stride_bytes;
     uint8_t* record = panel + 64 * r;
     for (int64_t g = slice.begin; g < slice.end; ++g, record += record_bytes(R, scale_len(F))) {
       const uint8_t* tile = block + g / kTileGroups * tile_bytes(F);
       const int in_tile = int(g % kTileGroups);
+#pragma GCC unroll 16
+      for (int at = 0; at < kShare; at += 64) {  // into L2: it is read after this slice's tokens
+        _mm_prefetch(reinterpret_cast<const char*>(tile + in_tile * kShare + ahead + at), _MM_HINT_T1);
+      }
       const TileScales shared = load_tile_scales<F>(tile);
       __m512i u[8];
       unpack_codes<F>(group_codes<F>(tile, in_tile), table, u);

@@ -1,5 +1,6 @@
 // A few tokens over quantized weights: two row blocks are unpacked into registers, sixteen zmm of codes, and each broadcast of
-// activations feeds both. Up to four tokens share an unpacking; more tokens come back for the same two row blocks, then in L2.
+// activations feeds both. Up to four tokens share an unpacking; more tokens come back for the same two row blocks, then in L2, and
+// the last of these passes fetches the next two. The two blocks walk separate halves of the range, so that each is one stream.
 #include "kernels/linear/avx512_parts.h"
 #include "kernels/linear/avx512_unpack.h"
 
@@ -61,15 +62,20 @@ inline __m512i broadcast_four(const int8_t* q) {
   return _mm512_set1_epi32(four);
 }
 
-// R row blocks from first_block on, T tokens, all of K.
+// R row blocks `step` apart, and where to prefetch: so many bytes ahead.
+struct BlockSet {
+  int64_t first, step, prefetch_bytes;
+};
+
+// The R row blocks, T tokens, all of K.
 template <Format F, int R, int T>
-__attribute__((noinline)) void run_tile(const LinearArgs& args, const TileInput<T>& in, int64_t first_block, int64_t token) {
+__attribute__((noinline)) void run_tile(const LinearArgs& args, const TileInput<T>& in, const BlockSet& blocks, int64_t token) {
   constexpr int kHalves = kGroupLen / scale_len(F), kLines = 8 / kHalves, kTileGroups = tile_len(F) / kGroupLen;
   constexpr int kShare = tile_bytes(F) / kTileGroups;
   const PackedWeight& weight = *args.weight;
   const __m512i table = unsigned_table(F == Format::q4_lut ? weight.lut : nullptr);
-  const int64_t block_bytes = weight.block_stride_bytes, num_groups = weight.row_len / kGroupLen;
-  const uint8_t* tile = weight.tiles + first_block * block_bytes;
+  const int64_t block_bytes = blocks.step * weight.block_stride_bytes, num_groups = weight.row_len / kGroupLen;
+  const uint8_t* tile = weight.tiles + blocks.first * weight.block_stride_bytes;
   __m512 acc[T][R], low[T][R];
 #pragma GCC unroll 4
   for (int t = 0; t < T; ++t) {
@@ -88,7 +94,7 @@ __attribute__((noinline)) void run_tile(const LinearArgs& args, const TileInput<
         const uint8_t* p = tile + r * block_bytes;
 #pragma GCC unroll 16
         for (int at = 0; at < kShare; at += 64) {
-          _mm_prefetch(reinterpret_cast<const char*>(p + in_tile * kShare + kPrefetchBytes + at), _MM_HINT_T0);
+          _mm_prefetch(reinterpret_cast<const char*>(p + in_tile * kShare + blocks.prefetch_bytes + at), _MM_HINT_T0);
         }
         unpack_codes<F>(group_codes<F>(p, in_tile), table, u[r]);
       }
@@ -126,20 +132,22 @@ __attribute__((noinline)) void run_tile(const LinearArgs& args, const TileInput<
 #pragma GCC unroll 4
   for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 2
-    for (int r = 0; r < R; ++r) store_block(args, token + t, first_block + r, join<F>(acc[t][r], low[t][r]));
+    for (int r = 0; r < R; ++r) store_block(args, token + t, blocks.first + r * blocks.step, join<F>(acc[t][r], low[t][r]));
   }
 }
 
 template <Format F, int R>
-void run_blocks(const LinearArgs& args, int64_t first_block, int64_t begin, int64_t end) {
+void run_blocks(const LinearArgs& args, BlockSet blocks, int64_t begin, int64_t end) {
   for (int64_t token = begin, size; token < end; token += size) {
     const int64_t left = end - token;
     size = left <= kMaxTokens ? left : left < 2 * kMaxTokens ? (left + 1) / 2 : kMaxTokens;
+    const bool last_of_many = token > begin && left == size;
+    blocks.prefetch_bytes = last_of_many ? args.weight->block_stride_bytes : kPrefetchBytes;
     switch (size) {
-      case 1: run_tile<F, R, 1>(args, tile_input<F, 1>(args, token, begin), first_block, token); break;
-      case 2: run_tile<F, R, 2>(args, tile_input<F, 2>(args, token, begin), first_block, token); break;
-      case 3: run_tile<F, R, 3>(args, tile_input<F, 3>(args, token, begin), first_block, token); break;
-      default: run_tile<F, R, 4>(args, tile_input<F, 4>(args, token, begin), first_block, token); break;
+      case 1: run_tile<F, R, 1>(args, tile_input<F, 1>(args, token, begin), blocks, token); break;
+      case 2: run_tile<F, R, 2>(args, tile_input<F, 2>(args, token, begin), blocks, token); break;
+      case 3: run_tile<F, R, 3>(args, tile_input<F, 3>(args, token, begin), blocks, token); break;
+      default: run_tile<F, R, 4>(args, tile_input<F, 4>(args, token, begin), blocks, token); break;
     }
   }
 }
@@ -151,8 +159,10 @@ void small(const LinearArgs& args) {
     const int64_t end = begin + fit < args.num_tokens ? begin + fit : args.num_tokens;
     for (int64_t m = begin; m < end; ++m) prepare_token<F>(args, m, args.scratch + (m - begin) * token_bytes);
     int64_t block = args.block_begin;
-    for (; block + 2 <= args.block_end; block += 2) run_blocks<F, 2>(args, block, begin, end);
-    if (block < args.block_end) run_blocks<F, 1>(args, block, begin, end);
+    const int64_t step = (args.block_end - block) / 2;
+    for (int64_t i = 0; i < step; ++i) run_blocks<F, 2>(args, {block + i, step, 0}, begin, end);
+    block += 2 * step;
+    if (block < args.block_end) run_blocks<F, 1>(args, {block, 1, 0}, begin, end);
   }
 }
 
