@@ -87,6 +87,7 @@ void unpack_panel(const PackedWeight& weight, const Slice& slice, uint8_t* panel
 template <int T>
 struct TileInput {
   const int8_t* q[T];
+  const int8_t* next_q[T];  // of the next tile's tokens, to fetch meanwhile
   const float* scale[T];
   alignas(64) int32_t compensation[T][2 * kMaxGroups];
   alignas(64) float scaled_sum[T][2 * kMaxGroups];
@@ -103,12 +104,19 @@ void prepare_sums(const int32_t* sum16, const float* scale, int64_t num_groups, 
   }
 }
 
+inline void fetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
 template <int T, int G, bool kMin>
 void prepare_tile(const LinearArgs& args, const Slice& slice, int64_t token, TileInput<T>& in) {
   const QuantizedRows& x = args.quantized;
   for (int t = 0; t < T; ++t) {
     const int64_t row = activation_row(args, token + t);
+    const int64_t next = token + T + t < args.num_tokens ? activation_row(args, token + T + t) : row;
     in.q[t] = x.q + row * x.q_stride + slice.begin * kGroupLen;
+    in.next_q[t] = x.q + next * x.q_stride + slice.begin * kGroupLen;
+    fetch(x.scale + next * x.scale_stride + slice.begin);
+    fetch(x.sum16 + next * x.sum_stride + 2 * slice.begin);
+    fetch(x.sum16 + next * x.sum_stride + 2 * slice.begin + 16);
     in.scale[t] = x.scale + row * x.scale_stride + slice.begin;
     const int32_t* sum16 = x.sum16 + row * x.sum_stride + 2 * slice.begin;
     prepare_sums<G, kMin>(sum16, in.scale[t], slice.end - slice.begin, code_offset(args.weight->format), in.compensation[t],
@@ -130,6 +138,9 @@ __attribute__((noinline)) void multiply_codes(const uint8_t* panel, const TileIn
 #pragma GCC unroll 6
   for (int t = 0; t < T; ++t) q[t] = in.q[t];
   for (int64_t g = 0; g < num_groups; ++g, panel += record_bytes(R, G)) {
+    // A line of 64 k is two groups: half the tokens fetch theirs now, half in the next group.
+#pragma GCC unroll 3
+    for (int t = 0; t + 1 < T; t += 2) fetch(in.next_q[t + (g & 1)] + g * kGroupLen);
 #pragma GCC unroll 2
     for (int h = 0; h < kHalves; ++h) {
       __m512i dot[T][R];
