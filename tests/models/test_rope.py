@@ -13,6 +13,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from roofline.core.errors import ModelFormatError, UnsupportedModelError
+from roofline.models import load_model
 from roofline.models.rope import RopeConfig, rope_spec, scaling_from_huggingface
 from support.tiny_models import copy_with_config, random_tokens
 
@@ -161,6 +162,8 @@ def test_lng02_longrope_by_resolved_context(tiny, backend, num_tokens):
     tokens = random_tokens(num_tokens)
     stepper = backend.load(model.folder, max_context_len=num_tokens)
     backend.assert_close(stepper.run(tokens, 16), model.logits(tokens))
+    resolved_later = backend.of(load_model(model.folder).for_context(num_tokens))
+    backend.assert_close(resolved_later.run(tokens, 16), model.logits(tokens))
     if num_tokens > 32:
         wrong = backend.load(model.folder, max_context_len=32).run(tokens, 16)
         assert np.abs(wrong - model.logits(tokens)).max() > 0.01

@@ -52,9 +52,10 @@ def load_engine(model: str | Path, user: UserConfig, *, progress: Progress = no_
     """Find and load `model`. Raises a RooflineError of the kind that fits: not found, format, unsupported, config, memory."""
     path = find_model(model, progress=progress)
     progress(f"opening {path.name}", 0, 0)
-    loaded = load_model(path, max_context_len=user.max_context)
+    loaded = load_model(path)
     hardware = probe()
     config, decisions = resolve(with_environment(user, os.environ), hardware, _facts(path, loaded))
+    loaded = loaded.for_context(config.max_context)  # some rotary scalings depend on it
     checkpoint = loaded.checkpoint
     tokenizer = load_tokenizer(checkpoint.format, checkpoint.metadata, path)
     backend = _make_backend(loaded, config, progress)

@@ -39,6 +39,11 @@ class LoadedModel:
     weights: Mapping[str, LoadedWeight]
     checkpoint: Checkpoint
 
+    def for_context(self, max_context_len: int) -> LoadedModel:
+        """The same weights under a program for another longest sequence: what was resolved after the sizes were known."""
+        model = build_model(self.model.config, max_context_len=max_context_len)
+        return LoadedModel(model, self.weights, self.checkpoint)
+
 
 def load_model(path: Path | str, *, max_context_len: int | None = None) -> LoadedModel:
     """Open, describe, build and bind a model; `max_context_len` as in build_model.
