@@ -37,7 +37,8 @@ class ByteEncoder:
 def byte_tokenizer(*, adds_bos: bool = False, chat_template: str | None = None) -> Tokenizer:
     pieces = (*(bytes([value]) for value in range(256)), b"<s>", b"</s>", b"<end>")
     vocabulary = Vocabulary(
-        token_bytes=pieces,
+        num_tokens=len(pieces),
+        token_bytes=pieces.__getitem__,
         control_ids=frozenset({BOS, EOS, END_OF_TURN}),
         bos_id=BOS,
         eos_ids=frozenset({EOS}),
