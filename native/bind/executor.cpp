@@ -215,6 +215,7 @@ void define_running(ExecutorClass& c) {
   c.def("trace", &trace, "(phase, seconds since enable_trace, threads) in order.");
   c.def_prop_ro("num_traced_steps", &Executor::num_traced_steps);
   c.def_prop_ro("num_threads", [](const Executor& self) { return self.limits().num_threads; });
+  c.def_prop_ro("pool", &Executor::pool, nb::rv_policy::reference_internal, "The threads of the steps, for work between them.");
   c.def("kernel_tiers", &kernel_tiers, "Tier that serves each kernel family.");
   c.def("describe_weight", [](const Executor& self, int id, int64_t num_tokens) {
     return std::string(self.kernels().linear->describe(self.weight(id).packed.format, num_tokens));

@@ -107,6 +107,7 @@ class Executor {
 
   const KernelTable& kernels() const { return kernels_; }
   const ExecutorLimits& limits() const { return limits_; }
+  ThreadPool* pool() const { return pool_.get(); }     // for work between steps (sampling); null before commit
   const Weight& weight(int id) const { return at(weights_, id, "weight"); }
   int64_t num_weights() const { return static_cast<int64_t>(weights_.size()); }
 

@@ -171,3 +171,25 @@ def test_a_closed_llm_says_so(model_path: Any) -> None:
     made.close()
     with pytest.raises(RequestError, match="closed"):
         made.generate("x")
+
+
+def test_bat02_sampling_over_the_step_threads_changes_nothing(llm: LLM) -> None:
+    """Rows of a batch are sampled by several threads; alone, by one."""
+    assert llm.loaded.backend.thread_pool.num_threads == 2
+    prompts = ["One", "The sun rises in the", "1, 2, 3,", "Rain", "Once upon a time"]
+    params = [
+        SamplingParams(seed=seed, temperature=1.2, top_p=0.9, max_tokens=8, ignore_eos=True, logprobs=2)
+        for seed in range(5)
+    ]
+    together = llm.generate(prompts, params)
+    alone = [llm.generate(prompt, one)[0] for prompt, one in zip(prompts, params, strict=True)]
+    assert [(r.token_ids, r.logprobs) for r in together] == [(r.token_ids, r.logprobs) for r in alone]
+
+
+def test_kv03_a_small_pool_preempts_and_changes_nothing(model_path: Any, llm: LLM) -> None:
+    prompts = [f"Tell me about number {number}." for number in range(4)]
+    params = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
+    with LLM(model_path("smollm2-135m"), threads=2, max_context=128, num_blocks=6) as small:
+        squeezed = small.generate(prompts, params)
+        assert small.loaded.engine.scheduler.num_preemptions > 0
+    assert [result.token_ids for result in squeezed] == [result.token_ids for result in llm.generate(prompts, params)]

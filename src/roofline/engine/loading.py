@@ -8,7 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from roofline.backends.cpu.executor import CpuBackend, CpuSettings
+from roofline.backends.cpu.declare import CpuSettings
+from roofline.backends.cpu.executor import CpuBackend
+from roofline.backends.cpu.memory import model_facts
 from roofline.core.config import Decision, EngineConfig, UserConfig, with_environment
 from roofline.core.errors import ConfigError
 from roofline.core.hardware import Hardware, probe
@@ -19,8 +21,6 @@ from roofline.models import LoadedModel, ModelConfig, load_model
 from roofline.text.load import load_tokenizer
 from roofline.text.tokenizer import Tokenizer
 from roofline.weights.hub import Progress, find_model, no_progress
-
-_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ def load_engine(model: str | Path, user: UserConfig, *, progress: Progress = no_
         tokenizer,
         config,
         eos_ids=frozenset(loaded.model.config.eos_ids) | tokenizer.eos_ids,
+        thread_pool=backend.thread_pool,
     )
     return LoadedEngine(
         path=path,
@@ -81,15 +82,8 @@ def load_engine(model: str | Path, user: UserConfig, *, progress: Progress = no_
 
 def _facts(path: Path, loaded: LoadedModel) -> ModelFacts:
     """What memory the model takes, known from its header: nothing is read yet."""
-    program = loaded.model.program
-    return ModelFacts(
-        name=path.name,
-        weights_bytes=sum(weight.rows.nbytes for weight in loaded.weights.values()),
-        kv_shapes=tuple((layer.num_kv_heads, layer.head_size) for layer in program.kv_layers),
-        max_context=loaded.model.config.max_context_len,
-        vocab_size=program.vocab_size,
-        scratch_bytes_per_token=_FLOAT_BYTES * sum(program.widths.values()),
-    )
+    schemes = {name: weight.scheme for name, weight in loaded.weights.items()}
+    return model_facts(path.name, loaded.model.program, schemes, loaded.model.config.max_context_len)
 
 
 def _make_backend(loaded: LoadedModel, config: EngineConfig, progress: Progress) -> CpuBackend:
@@ -99,6 +93,7 @@ def _make_backend(loaded: LoadedModel, config: EngineConfig, progress: Progress)
         kv_type=config.kv_dtype,
         max_tokens_per_step=config.max_tokens_per_step,
         max_context=config.max_context,
+        cpus=config.cpus,
     )
     return CpuBackend(
         loaded.model.program,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from roofline._native import ThreadPool
 from roofline.backends.base import WeightTensor
 from roofline.backends.cpu.declare import CpuSettings, declare
 from roofline.backends.cpu.memory import MemoryUse
@@ -98,6 +99,11 @@ class CpuBackend:
 
     def memory(self) -> MemoryUse:
         return MemoryUse(**self._native.memory())
+
+    @property
+    def thread_pool(self) -> ThreadPool:
+        """The threads of the steps, for work between them."""
+        return self._native.pool
 
     def kernel_tiers(self) -> dict[str, str]:
         """Tier that serves each kernel family."""
