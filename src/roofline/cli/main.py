@@ -66,3 +66,7 @@ def _options(
 def main() -> None:
     """Entry point of the installed command."""
     app()
+
+
+if __name__ == "__main__":
+    main()
