@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import roofline
@@ -193,3 +194,19 @@ def test_kv03_a_small_pool_preempts_and_changes_nothing(model_path: Any, llm: LL
         squeezed = small.generate(prompts, params)
         assert small.loaded.engine.scheduler.num_preemptions > 0
     assert [result.token_ids for result in squeezed] == [result.token_ids for result in llm.generate(prompts, params)]
+
+
+def test_prompt_logits_are_those_that_generation_saw(model_path: Any, llm: LLM) -> None:
+    """Over chunks of 7 tokens, and equal to the log-probabilities of a request, bit for bit in the argmax."""
+    text = "The sun rises in the east and sets in the"
+    with LLM(model_path("smollm2-135m"), threads=1, max_context=256, max_tokens_per_step=7) as chunked:
+        logits = chunked.prompt_logits(text)
+        assert chunked.loaded.engine.scheduler.pool.num_free == chunked.config.num_blocks
+    assert logits.shape == (len(llm.encode(text)), llm.loaded.engine.vocab_size)
+    assert np.array_equal(logits, llm.prompt_logits(text))
+    result = llm.generate(text, SamplingParams(temperature=0, max_tokens=1, logprobs=0))[0]
+    last = logits[-1].astype(np.float64)
+    assert result.token_ids == (int(last.argmax()),)
+    assert result.logprobs is not None
+    exact = -np.log(np.exp(last - last.max()).sum())
+    assert result.logprobs[0].chosen.logprob == pytest.approx(exact, abs=2e-5)

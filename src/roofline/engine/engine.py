@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from roofline import _native
 from roofline.backends.base import Backend
+from roofline.core.batch import Float32, StepBatch
 from roofline.core.config import EngineConfig
 from roofline.core.errors import RequestError
 from roofline.core.request import Completion, Request
@@ -14,7 +17,7 @@ from roofline.core.sampling import SamplingParams, token_ids
 from roofline.engine.blocks import BlockPool
 from roofline.engine.generation import Generation
 from roofline.engine.sampler import draw
-from roofline.engine.scheduler import Scheduler
+from roofline.engine.scheduler import Scheduler, Slice
 from roofline.engine.step_batch import build_batch
 from roofline.text.tokenizer import Tokenizer
 
@@ -109,6 +112,26 @@ class Engine:
         self.scheduler.commit(slices)
         return [self._advance(generation, one) for generation, one in zip(sampled, draws, strict=True)]
 
+    def prompt_logits(self, prompt_ids: Sequence[int]) -> Float32:
+        """The model's own logits after every token of a prompt, [T, V]: for scoring text and for measuring quality.
+
+        The prompt runs by itself, in chunks, on blocks that are given back. Raises RequestError where requests hold too many.
+        """
+        request = self.checked_request(prompt_ids, SamplingParams(max_tokens=1))
+        pool, chunk = self.scheduler.pool, self.config.max_tokens_per_step
+        needed = pool.blocks_for(request.num_tokens)
+        if needed > pool.num_free:
+            raise RequestError(
+                f"{needed} KV blocks are needed and {pool.num_free} are free", hint="wait until requests end"
+            )
+        request.block_ids = pool.allocate(needed)
+        try:
+            starts = range(0, request.num_tokens, chunk)
+            pieces = [Slice(request, start, min(chunk, request.num_tokens - start)) for start in starts]
+            return np.concatenate([self._backend.step(_with_all_logits(piece)) for piece in pieces])
+        finally:
+            pool.release(request.block_ids)
+
     def _advance(self, generation: Generation, one: _native.Draw) -> Output:
         text = generation.accept(one)
         request = generation.request
@@ -130,3 +153,7 @@ class Engine:
                 hint="shorten the prompt, or load the model with a larger max_context",
             )
         return limit if params.max_tokens is None else min(limit, prompt_len + params.max_tokens)
+
+
+def _with_all_logits(piece: Slice) -> StepBatch:
+    return replace(build_batch([piece]), logit_rows=np.arange(piece.num_tokens, dtype=np.int32))

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
+from roofline.core.batch import Float32
 from roofline.core.config import Decision, EngineConfig
 from roofline.core.errors import RequestError
 from roofline.core.request import Completion
@@ -151,6 +152,11 @@ class LLM:
     def encode(self, text: str) -> list[int]:
         """Token ids of a plain prompt, with the BOS that the model wants."""
         return self.loaded.tokenizer.encode(text, add_special=True)
+
+    def prompt_logits(self, prompt: Prompt) -> Float32:
+        """The model's own logits after every token of a prompt, [T, V]; see Engine.prompt_logits."""
+        with self._lock:
+            return self.loaded.engine.prompt_logits(self._checked_ids(prompt, SamplingParams(max_tokens=1)))
 
     def close(self) -> None:
         """Free weights and KV cache. Further calls raise RequestError."""
