@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers")
 
+from roofline.backends.reference import ReferenceBackend
+from roofline.models import load_model
+from support.stepping import Stepper
 from support.tiny_models import FAMILIES, copy_with_config, random_tokens
 
 TOKENS = random_tokens(60)
@@ -91,3 +95,15 @@ def test_gemma3_in_the_older_spelling(tiny, backend, tmp_path):
         rope_local_base_freq=1e4,
     )
     backend.assert_close(backend.load(folder).run(TOKENS, 64), model.logits(TOKENS))
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "qwen2_moe"])
+def test_reference_in_float64(tiny, family):
+    """Float64 bounds the rounding error of the float32 oracle itself."""
+    loaded = load_model(tiny(family).folder)
+    single, double = (
+        Stepper(ReferenceBackend(loaded.model.program, loaded.weights, num_blocks=4, dtype=dtype)).run(TOKENS, 16)
+        for dtype in (np.float32, np.float64)
+    )
+    difference = np.abs(single - double).max()
+    assert 0 < difference < 2e-5 * np.abs(double).max()
