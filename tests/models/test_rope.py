@@ -188,6 +188,13 @@ def test_lng02_gemma3_scales_full_layers_only(tiny, backend, tmp_path):
     backend.assert_close(backend.load(folder).run(tokens, 64), expected)
 
 
+def test_gemma3_bases_that_nested_tables_leave_out(tiny, tmp_path):
+    """Absent from the nested form too, the bases are the ones of the published models."""
+    nested = {"full_attention": {"rope_type": "default"}, "sliding_attention": {"rope_type": "default"}}
+    config = load_model(copy_with_config(tiny("gemma3"), tmp_path / "m", rope_parameters=nested)).model.config
+    assert (config.rope.theta, config.local_rope.theta) == (1e6, 1e4)
+
+
 def _add_llama3_freqs(writer, table: torch.Tensor, plain: torch.Tensor) -> None:
     writer.add_tensor("rope_freqs.weight", (plain / table).numpy().astype(np.float32))
 

@@ -91,11 +91,10 @@ def _activation(fields: Fields) -> Activation:
 
 def _rope(fields: Fields, head_size: int, layer_type: str) -> RopeConfig:
     parameters, is_nested = _rope_parameters(fields, layer_type)
-    theta_key, scaled = "rope_theta", True
-    if layer_type == "sliding_attention" and not is_nested and fields.has("rope_local_base_freq"):
-        # The older form: the scaling belongs to the layers without a window.
-        theta_key, scaled = "rope_local_base_freq", False
-        parameters = {}
+    has_local_base = layer_type == "sliding_attention" and fields.has("rope_local_base_freq")
+    if has_local_base and not is_nested:
+        parameters = {}  # the older form: the one dict belongs to the layers without a window
+    theta_key = "rope_local_base_freq" if has_local_base else "rope_theta"
     inner = Fields(parameters, f"{fields.origin}: rope parameters")
     theta = inner.positive("rope_theta", fields.positive(theta_key, 1e4))
     part = inner.positive("partial_rotary_factor", fields.positive("partial_rotary_factor", 1.0))
@@ -105,7 +104,7 @@ def _rope(fields: Fields, head_size: int, layer_type: str) -> RopeConfig:
         context_len=fields.count("max_position_embeddings"),
         original_context_len=fields.count(original_key) if fields.has(original_key) else None,
     )
-    return RopeConfig(theta, int(head_size * part), scaling if scaled else None)
+    return RopeConfig(theta, int(head_size * part), scaling)
 
 
 def _rope_parameters(fields: Fields, layer_type: str) -> tuple[Mapping[str, Any], bool]:
