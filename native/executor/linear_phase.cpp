@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t kWideRows = 16;                    // from here a product is bound by arithmetic
 constexpr int64_t kGatedRows = 512;                  // rows of gate and up at a time
 constexpr ChunkShape kNarrow{8, 64, 4};               // eight blocks keep eight streams in flight
-constexpr ChunkShape kWide{4, 8, 4};
+constexpr ChunkShape kWide{8, 32, 4};                 // MEASURED four blocks: 1.6 times the time of eight at 32 rows
 
 int64_t num_blocks(const PackedWeight& weight) { return (weight.num_rows + kRowBlock - 1) / kRowBlock; }
 
