@@ -59,5 +59,7 @@ def test_wrong_input_is_named() -> None:
         _native.linear.pack("Q9_Z", np.zeros((1, 18), np.uint8), 32)
     with pytest.raises(ValueError, match="33 is not a positive multiple of 32"):
         _native.linear.pack("Q4_0", np.zeros((1, 18), np.uint8), 33)
+    with pytest.raises(ValueError, match="at most 131072"):
+        _native.linear.pack("Q4_0", np.zeros((1, 18 * 5000), np.uint8), 160000)
     with pytest.raises(ValueError, match="17 bytes"):
         _native.linear.pack("Q4_0", np.zeros((1, 17), np.uint8), 32)

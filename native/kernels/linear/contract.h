@@ -58,6 +58,7 @@ struct LinearArgs {
 };
 
 inline constexpr int64_t kLinearScratchBytes = 256 * 1024;
+inline constexpr int64_t kMaxRowLen = 128 * 1024;  // K: what every tier's use of the scratch allows; pack_row_blocks refuses more
 
 using LinearFn = void (*)(const LinearArgs&);
 

@@ -173,6 +173,10 @@ int64_t packed_block_bytes(Format format, int64_t row_len) {
 void pack_row_blocks(const char* scheme, const uint8_t* rows, int64_t num_rows, int64_t row_len, int64_t block_begin,
                      int64_t block_end, uint8_t* tiles) {
   const int64_t row_bytes = scheme_row_bytes(scheme, row_len);
+  if (row_len > kMaxRowLen) {
+    throw std::invalid_argument("rows of " + std::to_string(row_len) + " elements; the kernels take at most " +
+                                std::to_string(kMaxRowLen));
+  }
   with_scheme(scheme, [&](auto s) {
     using Scheme = decltype(s);
     const int64_t stride = packed_block_bytes(Scheme::format, row_len);
