@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bind/module.h"
+#include "kernels/linear/amx_parts.h"
 #include "kernels/linear/contract.h"
 #include "runtime/cpu_features.h"
 
@@ -135,7 +136,11 @@ Isa usable_isa(const std::string& name) {
   return isa;
 }
 
+// "amx-emulated" is the amx tier over tiles in plain C++, so that its logic is tested where there is no AMX.
 const LinearKernels& kernels_of(const std::string& isa) {
+#ifdef ROOFLINE_HAS_LINEAR_AMX
+  if (isa == "amx-emulated") return usable_isa("avx512"), amx::emulated_linear_kernels();
+#endif
   const Isa wanted = usable_isa(isa);
   Isa chosen;
   const LinearKernels& kernels = linear_kernels(wanted, &chosen);
