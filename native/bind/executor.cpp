@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -58,14 +59,18 @@ int add_embedding(Executor& self, const std::string& scheme, const Bytes& rows, 
   return self.add_embedding(scheme, rows.data(), num_rows, row_len);
 }
 
-void pack(Executor& self, int id, const Bytes& rows) {
+std::vector<std::tuple<int64_t, int64_t>> pack(Executor& self, int id, const Bytes& rows, int part, int num_parts) {
   const Weight& weight = self.weight(id);
   const int64_t bytes = weight.packed.num_rows * scheme_row_bytes(weight.scheme.c_str(), weight.packed.row_len);
   if (static_cast<int64_t>(rows.size()) != bytes) {
     throw std::invalid_argument("weight " + std::to_string(id) + " has " + std::to_string(rows.size()) + " bytes, not " + std::to_string(bytes));
   }
+  std::vector<std::tuple<int64_t, int64_t>> done;
   const nb::gil_scoped_release release;
-  self.pack(id, rows.data());
+  for (const BlockRange& blocks : self.pack(id, rows.data(), part, num_parts)) {
+    done.emplace_back(blocks.begin * kRowBlock, std::min(blocks.end * kRowBlock, weight.packed.num_rows));
+  }
+  return done;
 }
 
 int add_rope(Executor& self, const Floats2d& cos, const Floats2d& sin, const std::string& style) {
@@ -207,7 +212,8 @@ void define_phases(ExecutorClass& c) {
 void define_running(ExecutorClass& c) {
   c.def("memory", &memory, "weights_bytes, kv_bytes and scratch_bytes that commit takes; known before it.");
   c.def("commit", &Executor::commit, nb::call_guard<nb::gil_scoped_release>());
-  c.def("pack", &pack, nb::arg("weight"), nb::arg("rows").noconvert(), "File bytes of the whole weight into its tiles, in parallel.");
+  c.def("pack", &pack, nb::arg("weight"), nb::arg("rows").noconvert(), nb::arg("part") = 0, nb::arg("num_parts") = 1,
+        "File bytes of a part of the weight into its tiles, in parallel; `rows` is the whole weight. Returns the row ranges done.");
   c.def("step", &step, nb::arg("token_ids"), nb::arg("positions"), nb::arg("seq_starts"), nb::arg("context_lens"),
         nb::arg("block_tables"), nb::arg("logit_rows"), nb::arg("logits").noconvert(),
         "Run one step without the GIL, logits [L, V] into the caller's array; ValueError names the field of a batch that is refused.");

@@ -29,15 +29,25 @@ class Busy {
 struct PackTask {
   Weight* weight;
   const uint8_t* rows;
+  std::vector<BlockRange> blocks;                      // [threads]
 };
 
 void pack_share(void* context, Worker& worker) {
   const auto& task = *static_cast<PackTask*>(context);
-  const BlockRange home = task.weight->home[static_cast<size_t>(worker.index)];
-  if (home.begin >= home.end) return;
+  const BlockRange mine = task.blocks[static_cast<size_t>(worker.index)];
+  if (mine.begin >= mine.end) return;
   const PackedWeight& packed = task.weight->packed;
-  pack_row_blocks(task.weight->scheme.c_str(), task.rows, packed.num_rows, packed.row_len, home.begin, home.end,
+  pack_row_blocks(task.weight->scheme.c_str(), task.rows, packed.num_rows, packed.row_len, mine.begin, mine.end,
                   const_cast<uint8_t*>(packed.tiles));
+}
+
+std::vector<BlockRange> part_of_homes(const std::vector<BlockRange>& homes, int part, int num_parts) {
+  std::vector<BlockRange> blocks;
+  for (const BlockRange& home : homes) {
+    const Range piece = share(home.end - home.begin, part, num_parts);
+    blocks.push_back({home.begin + piece.begin, home.begin + piece.end});
+  }
+  return blocks;
 }
 
 }  // namespace
@@ -100,6 +110,7 @@ void Executor::place_weights() {
     }
   }
   is_packed_.assign(weights_.size(), false);
+  next_part_.assign(weights_.size(), 0);
 }
 
 void Executor::place_kv() {
@@ -133,11 +144,18 @@ void Executor::make_lanes(uint8_t* memory) {
   }
 }
 
-void Executor::pack(int id, const uint8_t* rows) {
+std::vector<BlockRange> Executor::pack(int id, const uint8_t* rows, int part, int num_parts) {
   if (pool_ == nullptr) throw std::invalid_argument("pack comes after commit");
-  PackTask task{&at(weights_, id, "weight"), rows};
+  Weight& weight = at(weights_, id, "weight");
+  int& next_part = next_part_[static_cast<size_t>(id)];
+  if (num_parts < 1 || part < 0 || part >= num_parts || (part != 0 && part != next_part)) {
+    throw std::invalid_argument("part " + std::to_string(part) + " of " + std::to_string(num_parts) + " is not the next to pack");
+  }
+  PackTask task{&weight, rows, part_of_homes(weight.home, part, num_parts)};
   pool_->run(pack_share, &task);
-  is_packed_[static_cast<size_t>(id)] = true;
+  next_part = part + 1;
+  is_packed_[static_cast<size_t>(id)] = next_part == num_parts;
+  return task.blocks;
 }
 
 void Executor::step(const StepInput& input) {

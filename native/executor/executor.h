@@ -98,7 +98,9 @@ class Executor {
 
   MemoryUse memory() const;                            // what commit takes, in full
   void commit();                                       // memory for everything; no declarations after it
-  void pack(int weight, const uint8_t* rows);          // parallel, each thread its own rows; all of them before the first step
+  // Fills one part of a weight, in parallel, each thread its share of its own rows; `rows` is the whole weight as stored. Parts come
+  // in order, all parts of all weights before the first step. Returns the blocks that are done, so that their source can be let go.
+  std::vector<BlockRange> pack(int weight, const uint8_t* rows, int part, int num_parts);
   void step(const StepInput& input);                   // throws std::invalid_argument for a batch that check_step refuses
 
   void enable_trace(bool on);
@@ -163,6 +165,7 @@ class Executor {
   Arena weight_arena_, kv_arena_, scratch_arena_;
   std::vector<Lane> lanes_;
   std::vector<bool> is_packed_;
+  std::vector<int> next_part_;                         // of each weight, while it is packed in parts
   Step step_;
   std::vector<bool> is_serial_;                        // of each phase, in this step
   std::vector<std::unique_ptr<ChunkQueue>> queues_;    // of each phase

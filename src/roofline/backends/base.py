@@ -22,7 +22,10 @@ class WeightTensor(Protocol):
     @property
     def rows(self) -> np.ndarray: ...  # u8 [N, row_bytes] (a vector has one row)
     def dequantized(self) -> Float32: ...
-    def release(self) -> None: ...  # the source pages may go; called when a back end has its own copy
+    def prefetch(self) -> None: ...  # start to read the source; called one weight ahead
+    def release(
+        self, start_row: int = 0, end_row: int | None = None
+    ) -> None: ...  # a back end has its own copy of these rows
 
 
 class Backend(Protocol):

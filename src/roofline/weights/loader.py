@@ -35,9 +35,13 @@ class LoadedWeight:
         """A float32 copy in `shape`."""
         return self.tensor.dequantized()
 
-    def release(self) -> None:
-        """Give the pages of these rows back to the system; they can still be read, from the disk."""
-        self.tensor.release()
+    def prefetch(self) -> None:
+        """Start to read these rows from the disk."""
+        self.tensor.prefetch()
+
+    def release(self, start_row: int = 0, end_row: int | None = None) -> None:
+        """Give the pages of rows [start_row, end_row) back to the system; they can still be read, from the disk."""
+        self.tensor.release(start_row, end_row)
 
 
 def slice_rows(tensor: Tensor, start: int, stop: int, shape: tuple[int, ...]) -> Tensor:

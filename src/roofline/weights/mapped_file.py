@@ -41,6 +41,12 @@ class MappedFile:
         """u8 [num_bytes] from byte `start`, not copied. The caller has checked the range."""
         return self.data[start : start + num_bytes]
 
+    def prefetch(self, start: int, num_bytes: int) -> None:
+        """Start to read the range from the disk, in large requests and not page fault by page fault."""
+        first_page = start // mmap.PAGESIZE * mmap.PAGESIZE
+        if num_bytes > 0:
+            self.map.madvise(mmap.MADV_WILLNEED, first_page, start + num_bytes - first_page)
+
     def release(self, start: int, num_bytes: int) -> None:
         """Drop from memory the whole pages inside the range; touching them later reads the file again."""
         first_page = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -56,10 +56,18 @@ class Tensor:
         """A float32 copy in `shape`."""
         return dequantize(self.scheme, self.data, self.num_rows, self.row_len).reshape(self.shape)
 
-    def release(self) -> None:
-        """Give the file's pages back once the tensor is packed. `data` stays valid, but reads the file again."""
+    def prefetch(self) -> None:
+        """Ask the system to read the tensor's bytes ahead; returns before they are there."""
         if self.source is not None:
-            self.source.release(self.source_offset, self.nbytes)
+            self.source.prefetch(self.source_offset, self.nbytes)
+
+    def release(self, start_row: int = 0, end_row: int | None = None) -> None:
+        """Give the file's pages of rows [start_row, end_row) back once they are packed. `data` stays valid, but reads the file again."""
+        if self.source is None or not self.nbytes:
+            return
+        row_bytes = self.nbytes // self.num_rows
+        num_rows = (self.num_rows if end_row is None else end_row) - start_row
+        self.source.release(self.source_offset + start_row * row_bytes, num_rows * row_bytes)
 
 
 @dataclass(frozen=True, eq=False)

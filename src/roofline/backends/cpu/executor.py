@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 
@@ -19,6 +20,10 @@ __all__ = ["CpuBackend", "CpuSettings", "MemoryUse", "PhaseTime", "Progress"]
 
 Progress = Callable[[int, int], None]
 """Called with (done_bytes, total_bytes) of the checkpoint's weights while they are packed."""
+
+_PACKED_AT_ONCE_BYTES = (
+    16 << 20
+)  # in memory twice while a model loads; a part still keeps every thread busy for milliseconds
 
 
 @dataclass(frozen=True)
@@ -59,13 +64,24 @@ class CpuBackend:
         self._pack(weights, progress or (lambda done_bytes, total_bytes: None))
 
     def _pack(self, weights: Mapping[str, WeightTensor], progress: Progress) -> None:
-        total_bytes = sum(weights[name].rows.nbytes for name in self._weight_ids)
+        """Pack in parts, so that of no weight more than a part is in memory twice; the next weight is read meanwhile."""
+        names = list(self._weight_ids)
+        total_bytes = sum(weights[name].rows.nbytes for name in names)
         done_bytes = 0
-        for name, weight_id in self._weight_ids.items():
-            self._native.pack(weight_id, weights[name].rows)
-            weights[name].release()
-            done_bytes += weights[name].rows.nbytes
-            progress(done_bytes, total_bytes)
+        for name, following in zip_longest(names, names[1:]):
+            if following is not None:
+                weights[following].prefetch()
+            num_bytes = weights[name].rows.nbytes
+            num_parts = max(1, -(-num_bytes // _PACKED_AT_ONCE_BYTES))
+            for part in range(num_parts):
+                self._pack_part(name, weights[name], part, num_parts)
+                progress(done_bytes + num_bytes * (part + 1) // num_parts, total_bytes)
+            weights[name].release()  # also the pages that two parts shared
+            done_bytes += num_bytes
+
+    def _pack_part(self, name: str, weight: WeightTensor, part: int, num_parts: int) -> None:
+        for start_row, end_row in self._native.pack(self._weight_ids[name], weight.rows, part, num_parts):
+            weight.release(start_row, end_row)
 
     @property
     def program(self) -> Program:

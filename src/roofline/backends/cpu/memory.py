@@ -50,7 +50,10 @@ class _Unread:
     def dequantized(self) -> Float32:
         return np.zeros(self.shape, np.float32)
 
-    def release(self) -> None:
+    def prefetch(self) -> None:
+        """There is nothing to read."""
+
+    def release(self, start_row: int = 0, end_row: int | None = None) -> None:
         """There is nothing to give back."""
 
 
