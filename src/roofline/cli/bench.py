@@ -59,11 +59,16 @@ def bench(
     isa: options.Isa = None,
     kv_dtype: options.KvDtype = None,
     max_tokens_per_step: options.MaxTokensPerStep = None,
+    pre_tokenizer: options.PreTokenizer = None,
 ) -> None:
     """Measure prefill and decode."""
     measures = parse_measures(measure)
     settings = options.engine_settings(
-        threads=threads, isa=isa, kv_dtype=kv_dtype, max_tokens_per_step=max_tokens_per_step
+        threads=threads,
+        isa=isa,
+        kv_dtype=kv_dtype,
+        max_tokens_per_step=max_tokens_per_step,
+        pre_tokenizer=pre_tokenizer,
     )
     with progress_bars() as progress:
         llm = LLM(model, progress=progress, **room_for(measures), **settings)

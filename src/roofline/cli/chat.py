@@ -28,6 +28,7 @@ def chat(
     isa: options.Isa = None,
     kv_dtype: options.KvDtype = None,
     max_context: options.MaxContext = None,
+    pre_tokenizer: options.PreTokenizer = None,
     max_tokens: options.MaxTokens = 1024,
     temperature: options.Temperature = 0.7,
     top_k: options.TopK = 0,
@@ -42,7 +43,9 @@ def chat(
         max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop=stop,
         repetition_penalty=repetition_penalty,
     )  # fmt: skip
-    settings = options.engine_settings(threads=threads, isa=isa, kv_dtype=kv_dtype, max_context=max_context)
+    settings = options.engine_settings(
+        threads=threads, isa=isa, kv_dtype=kv_dtype, max_context=max_context, pre_tokenizer=pre_tokenizer
+    )
     with progress_bars() as progress:
         llm = LLM(model, progress=progress, **settings)
     if not llm.can_chat:

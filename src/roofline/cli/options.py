@@ -23,6 +23,9 @@ Isa = Annotated[str | None, typer.Option(help="Highest kernel tier: ref, avx2, a
 KvDtype = Annotated[str | None, typer.Option(help="KV cache: f16, bf16, f32.", rich_help_panel=_ENGINE)]
 MaxContext = Annotated[int | None, typer.Option(help="Longest sequence in tokens.", rich_help_panel=_ENGINE)]
 MaxTokensPerStep = Annotated[int | None, typer.Option(help="Tokens that one step may hold.", rich_help_panel=_ENGINE)]
+PreTokenizer = Annotated[
+    str | None, typer.Option(help="Word rule of a GGUF tokenizer whose file names none.", rich_help_panel=_ENGINE)
+]
 
 MaxTokens = Annotated[
     int, typer.Option("--max-tokens", "-n", help="Tokens to generate at most.", rich_help_panel=_SAMPLING)

@@ -25,6 +25,7 @@ def run(
     isa: options.Isa = None,
     kv_dtype: options.KvDtype = None,
     max_context: options.MaxContext = None,
+    pre_tokenizer: options.PreTokenizer = None,
     max_tokens_per_step: options.MaxTokensPerStep = None,
     max_tokens: options.MaxTokens = 256,
     temperature: options.Temperature = 0.0,
@@ -45,8 +46,9 @@ def run(
         ignore_eos=ignore_eos,
     )  # fmt: skip
     settings = options.engine_settings(
-        threads=threads, isa=isa, kv_dtype=kv_dtype, max_context=max_context, max_tokens_per_step=max_tokens_per_step
-    )
+        threads=threads, isa=isa, kv_dtype=kv_dtype, max_context=max_context, max_tokens_per_step=max_tokens_per_step,
+        pre_tokenizer=pre_tokenizer,
+    )  # fmt: skip
     text = prompt if prompt is not None else _piped_prompt()
     with progress_bars() as progress:
         llm = LLM(model, progress=progress, **settings)

@@ -23,7 +23,10 @@ KV_DTYPE_BYTES: Mapping[str, int] = {"f16": 2, "bf16": 2, "f32": 4}
 
 @dataclass(frozen=True)
 class UserConfig:
-    """What was typed; None is "choose for me", with a decision that says why. Checked by `resolve`, not here."""
+    """What was typed; None is "choose for me", with a decision that says why. Checked by `resolve`, not here.
+
+    `pre_tokenizer` names the word rule of a GGUF file that names none, or one that isn't known; the tokenizer's builder checks it.
+    """
 
     threads: int | None = None
     isa: str | None = None
@@ -35,6 +38,7 @@ class UserConfig:
     max_sequences: int | None = None
     num_blocks: int | None = None
     kv_memory_bytes: int | None = None
+    pre_tokenizer: str | None = None
 
 
 @dataclass(frozen=True)

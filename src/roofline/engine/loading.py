@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from roofline.backends.cpu.declare import CpuSettings
 from roofline.backends.cpu.executor import CpuBackend
 from roofline.backends.cpu.memory import model_facts
+from roofline.core.batch import StepBatch
 from roofline.core.config import Decision, EngineConfig, UserConfig, with_environment
 from roofline.core.errors import ConfigError
 from roofline.core.hardware import Hardware, probe
 from roofline.core.memory import ModelFacts
 from roofline.core.resolve import resolve
 from roofline.engine.engine import Engine
+from roofline.engine.stages import StageTimes
 from roofline.models import LoadedModel, ModelConfig, load_model
 from roofline.text.load import load_tokenizer
 from roofline.text.tokenizer import Tokenizer
 from roofline.weights.hub import Progress, find_model, no_progress
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,7 @@ class LoadedEngine:
     hardware: Hardware
     weight_bytes: Mapping[str, int]  # of every weight of the program, as stored
     has_quantized_weights: bool
+    load_s: Mapping[str, float]  # seconds of each stage of loading
 
 
 def user_config(settings: Mapping[str, Any]) -> UserConfig:
@@ -51,14 +59,21 @@ def user_config(settings: Mapping[str, Any]) -> UserConfig:
 def load_engine(model: str | Path, user: UserConfig, *, progress: Progress = no_progress) -> LoadedEngine:
     """Find and load `model`. Raises a RooflineError of the kind that fits: not found, format, unsupported, config, memory."""
     path = find_model(model, progress=progress)
+    times = StageTimes()
     progress(f"opening {path.name}", 0, 0)
-    loaded = load_model(path)
+    with times.stage("open"):
+        loaded = load_model(path)
     hardware = probe()
     config, decisions = resolve(with_environment(user, os.environ), hardware, _facts(path, loaded))
     loaded = loaded.for_context(config.max_context)  # some rotary scalings depend on it
     checkpoint = loaded.checkpoint
-    tokenizer = load_tokenizer(checkpoint.format, checkpoint.metadata, path)
-    backend = _make_backend(loaded, config, progress)
+    with times.stage("tokenizer"):
+        tokenizer = load_tokenizer(checkpoint.format, checkpoint.metadata, path, pre_tokenizer=user.pre_tokenizer)
+    with times.stage("read and pack"):
+        backend = _make_backend(loaded, config, progress)
+    with times.stage("warm-up"):
+        _warm_up(backend)
+    _log.info("%s: loaded in %s", path.name, times.line())
     engine = Engine(
         backend,
         tokenizer,
@@ -77,7 +92,18 @@ def load_engine(model: str | Path, user: UserConfig, *, progress: Progress = no_
         hardware=hardware,
         weight_bytes={name: weight.rows.nbytes for name, weight in loaded.weights.items()},
         has_quantized_weights=any(weight.scheme.is_quantized for weight in loaded.weights.values()),
+        load_s=times.seconds,
     )
+
+
+def _warm_up(backend: CpuBackend) -> None:
+    """One step of one token, so that the first request doesn't pay for the first touch of weights and scratch.
+
+    It leaves an entry in KV block 0, which no request reads before it has written its own.
+    """
+    one, zero = np.ones(1, np.int32), np.zeros(1, np.int32)
+    starts = np.array([0, 1], np.int32)
+    backend.step(StepBatch(zero, zero, starts, one, zero.reshape(1, 1), zero))
 
 
 def _facts(path: Path, loaded: LoadedModel) -> ModelFacts:

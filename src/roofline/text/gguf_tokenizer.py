@@ -135,7 +135,7 @@ def _pre_tokenizer(metadata: Mapping[str, Any], override: str | None) -> PreToke
     what = f"the file has no {PREFIX}pre" if name is None else f"unknown pre-tokenizer {name!r}"
     raise UnsupportedModelError(
         f"{what}: how to cut text into words is not known; known names: {', '.join(sorted(PRE_TOKENIZERS))}",
-        hint="if you know which of them the model was trained with, give pre_tokenizer='NAME'",
+        hint="if you know which of them the model was trained with: LLM(..., pre_tokenizer='NAME') or --pre-tokenizer NAME",
     )
 
 
@@ -203,9 +203,14 @@ def _encoder(file: _File, encode_piece: Callable[[str], list[int]]) -> GgufEncod
 def _vocabulary(
     file: _File, bytes_of_token: Callable[[str, int], bytes], *, adds_bos: bool, strips_leading_space: bool
 ) -> Vocabulary:
+    texts, kinds = (
+        file.tokens,
+        file.types,
+    )  # and not `file`: it would keep merges and scores for as long as the model lives
+
     @cache  # bounded by the vocabulary; most runs need a few hundred of its tokens
     def token_bytes(token_id: int) -> bytes:
-        text, kind = file.tokens[token_id], file.types[token_id]
+        text, kind = texts[token_id], kinds[token_id]
         return b"" if kind == _UNUSED else bytes_of_token(text, kind)
 
     named_ends = [
