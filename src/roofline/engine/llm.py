@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,13 +27,14 @@ Prompt = str | Sequence[int]
 class TextStream(Iterator[str]):
     """Pieces of one answer as they become certain; `completion` is there when the last one has been read.
 
-    `close` ends the request early, as does leaving it as a context manager.
+    `close` ends the request early, as does leaving it as a context manager, or dropping the stream unread.
     """
 
     def __init__(self, llm: LLM, request_id: int) -> None:
         self._llm = llm
         self._request_id = request_id
         self.completion: Completion | None = None
+        weakref.finalize(self, llm._abandoned.append, request_id).atexit = False
 
     def __next__(self) -> str:
         while self.completion is None:
@@ -69,6 +71,9 @@ class LLM:
         self._loaded: LoadedEngine | None = load_engine(model, user_config(settings), progress=progress)
         self._lock = threading.RLock()
         self._inbox: dict[int, deque[Output]] = {}
+        self._abandoned: deque[int] = (
+            deque()
+        )  # requests whose stream is gone; a finalizer runs anywhere, so it takes no lock
 
     @property
     def loaded(self) -> LoadedEngine:
@@ -183,6 +188,7 @@ class LLM:
 
     def _submit(self, prompt_ids: Sequence[int], params: SamplingParams) -> int:
         with self._lock:
+            self._end_abandoned()
             request_id = self.loaded.engine.submit(prompt_ids, params)
             self._inbox[request_id] = deque()
             return request_id
@@ -191,14 +197,23 @@ class LLM:
         """The next output of one request; steps the engine while there is none, and keeps what others get."""
         with self._lock:
             while not (mine := self._inbox[request_id]):
-                if not self.loaded.engine.has_work:
-                    raise RequestError(f"request {request_id} was dropped when a step failed")
-                for output in self.loaded.engine.step():
-                    self._inbox[output.request_id].append(output)
+                self._step(request_id)
             output = mine.popleft()
             if output.completion is not None:
                 del self._inbox[request_id]
             return output
+
+    def _step(self, request_id: int) -> None:
+        """One step of the engine, for which the caller holds the lock; outputs go to the inbox of their request."""
+        self._end_abandoned()
+        if not self.loaded.engine.has_work:
+            raise RequestError(f"request {request_id} was dropped when a step failed")
+        for output in self.loaded.engine.step():
+            self._inbox[output.request_id].append(output)
+
+    def _end_abandoned(self) -> None:
+        while self._abandoned:
+            self._abort(self._abandoned.popleft())
 
     def _wait(self, request_id: int) -> Completion:
         while (completion := self._next_output(request_id).completion) is None:
