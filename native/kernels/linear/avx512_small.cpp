@@ -67,72 +67,92 @@ struct BlockSet {
   int64_t first, step, prefetch_bytes;
 };
 
-// The R row blocks, T tokens, all of K.
-template <Format F, int R, int T>
-__attribute__((noinline)) void run_tile(const LinearArgs& args, const TileInput<T>& in, const BlockSet& blocks, int64_t token) {
-  constexpr int kHalves = kGroupLen / scale_len(F), kLines = 8 / kHalves, kTileGroups = tile_len(F) / kGroupLen;
-  constexpr int kShare = tile_bytes(F) / kTileGroups;
-  const PackedWeight& weight = *args.weight;
-  const __m512i table = unsigned_table(F == Format::q4_lut ? weight.lut : nullptr);
-  const int64_t block_bytes = blocks.step * weight.block_stride_bytes, num_groups = weight.row_len / kGroupLen;
-  const uint8_t* tile = weight.tiles + blocks.first * weight.block_stride_bytes;
+// Sums of R row blocks and T tokens, in registers: the two chains of the contract.
+template <int R, int T>
+struct Accumulators {
   __m512 acc[T][R], low[T][R];
+};
+
+#define ROOFLINE_INLINE inline __attribute__((always_inline))  // accumulators passed by reference must not reach memory
+
+// Slot number `slot` of K (scale_len elements), half `h` of its group: codes u, lines of this half.
+template <Format F, int R, int T>
+ROOFLINE_INLINE void add_slot(const __m512i (&u)[R][8], int h, int64_t g, const TileInput<T>& in, const __m512 (&scale)[R],
+                              const __m512 (&min)[R], Accumulators<R, T>& sums) {
+  constexpr int kHalves = kGroupLen / scale_len(F), kLines = 8 / kHalves;
+  const int64_t slot = g * kHalves + h;
 #pragma GCC unroll 4
   for (int t = 0; t < T; ++t) {
+    __m512i dot[R];
 #pragma GCC unroll 2
-    for (int r = 0; r < R; ++r) acc[t][r] = low[t][r] = _mm512_setzero_ps();
-  }
-  for (int64_t first = 0; first < num_groups; first += kTileGroups, tile += tile_bytes(F)) {
-    TileScales shared[R];
-#pragma GCC unroll 2
-    for (int r = 0; r < R; ++r) shared[r] = load_tile_scales<F>(tile + r * block_bytes);
-    for (int in_tile = 0; in_tile < kTileGroups; ++in_tile) {
-      const int64_t g = first + in_tile;
-      __m512i u[R][8];
-#pragma GCC unroll 2
-      for (int r = 0; r < R; ++r) {
-        const uint8_t* p = tile + r * block_bytes;
-#pragma GCC unroll 16
-        for (int at = 0; at < kShare; at += 64) {
-          _mm_prefetch(reinterpret_cast<const char*>(p + in_tile * kShare + blocks.prefetch_bytes + at), _MM_HINT_T0);
-        }
-        unpack_codes<F>(group_codes<F>(p, in_tile), table, u[r]);
-      }
-#pragma GCC unroll 2
-      for (int h = 0; h < kHalves; ++h) {
-        __m512 scale[R], min[R];
-#pragma GCC unroll 2
-        for (int r = 0; r < R; ++r) {
-          scale[r] = group_scale<F>(tile + r * block_bytes, shared[r], in_tile * kHalves + h);
-          if constexpr (has_min(F)) min[r] = group_min<F>(tile + r * block_bytes, shared[r], in_tile * kHalves + h);
-        }
-#pragma GCC unroll 4
-        for (int t = 0; t < T; ++t) {
-          __m512i dot[R];
-#pragma GCC unroll 2
-          for (int r = 0; r < R; ++r) dot[r] = _mm512_set1_epi32(in.compensation[t][g * kHalves + h]);
+    for (int r = 0; r < R; ++r) dot[r] = _mm512_set1_epi32(in.compensation[t][slot]);
 #pragma GCC unroll 8
-          for (int j = h * kLines; j < (h + 1) * kLines; ++j) {
-            const __m512i a = broadcast_four(in.q[t] + g * kGroupLen + 4 * j);
+    for (int j = h * kLines; j < (h + 1) * kLines; ++j) {
+      const __m512i a = broadcast_four(in.q[t] + g * kGroupLen + 4 * j);
 #pragma GCC unroll 2
-            for (int r = 0; r < R; ++r) dot[r] = _mm512_dpbusd_epi32(dot[r], u[r][j], a);
-          }
-          const __m512 d = _mm512_set1_ps(in.scale[t][g]);
+      for (int r = 0; r < R; ++r) dot[r] = _mm512_dpbusd_epi32(dot[r], u[r][j], a);
+    }
+    const __m512 d = _mm512_set1_ps(in.scale[t][g]);
 #pragma GCC unroll 2
-          for (int r = 0; r < R; ++r) {
-            acc[t][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), _mm512_mul_ps(scale[r], d), acc[t][r]);
-            if constexpr (has_min(F)) {
-              low[t][r] = _mm512_fmadd_ps(min[r], _mm512_set1_ps(in.scaled_sum[t][g * kHalves + h]), low[t][r]);
-            }
-          }
-        }
+    for (int r = 0; r < R; ++r) {
+      sums.acc[t][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), _mm512_mul_ps(scale[r], d), sums.acc[t][r]);
+      if constexpr (has_min(F)) {
+        sums.low[t][r] = _mm512_fmadd_ps(min[r], _mm512_set1_ps(in.scaled_sum[t][slot]), sums.low[t][r]);
       }
     }
   }
-#pragma GCC unroll 4
-  for (int t = 0; t < T; ++t) {
+}
+
+// Group g, number `in_tile` of the tiles at tile + r * stride.
+template <Format F, int R, int T>
+ROOFLINE_INLINE void add_group(const uint8_t* tile, int64_t stride, int64_t prefetch_bytes, int in_tile, int64_t g, __m512i table,
+                               const TileScales (&shared)[R], const TileInput<T>& in, Accumulators<R, T>& sums) {
+  constexpr int kHalves = kGroupLen / scale_len(F), kShare = tile_bytes(F) / (tile_len(F) / kGroupLen);
+  __m512i u[R][8];
 #pragma GCC unroll 2
-    for (int r = 0; r < R; ++r) store_block(args, token + t, blocks.first + r * blocks.step, join<F>(acc[t][r], low[t][r]));
+  for (int r = 0; r < R; ++r) {
+    const uint8_t* p = tile + r * stride;
+#pragma GCC unroll 16
+    for (int at = 0; at < kShare; at += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(p + in_tile * kShare + prefetch_bytes + at), _MM_HINT_T0);
+    }
+    unpack_codes<F>(group_codes<F>(p, in_tile), table, u[r]);
+  }
+#pragma GCC unroll 2
+  for (int h = 0; h < kHalves; ++h) {
+    __m512 scale[R], min[R];
+#pragma GCC unroll 2
+    for (int r = 0; r < R; ++r) {
+      scale[r] = group_scale<F>(tile + r * stride, shared[r], in_tile * kHalves + h);
+      if constexpr (has_min(F)) min[r] = group_min<F>(tile + r * stride, shared[r], in_tile * kHalves + h);
+    }
+    add_slot<F, R, T>(u, h, g, in, scale, min, sums);
+  }
+}
+
+// The R row blocks, T tokens, all of K.
+template <Format F, int R, int T>
+__attribute__((noinline)) void run_tile(const LinearArgs& args, const TileInput<T>& in, const BlockSet& blocks, int64_t token) {
+  constexpr int kTileGroups = tile_len(F) / kGroupLen;
+  const PackedWeight& weight = *args.weight;
+  const __m512i table = unsigned_table(F == Format::q4_lut ? weight.lut : nullptr);
+  const int64_t stride = blocks.step * weight.block_stride_bytes, num_groups = weight.row_len / kGroupLen;
+  const uint8_t* tile = weight.tiles + blocks.first * weight.block_stride_bytes;
+  Accumulators<R, T> sums;
+#pragma GCC unroll 8
+  for (int i = 0; i < T * R; ++i) sums.acc[i / R][i % R] = sums.low[i / R][i % R] = _mm512_setzero_ps();
+  for (int64_t first = 0; first < num_groups; first += kTileGroups, tile += tile_bytes(F)) {
+    TileScales shared[R];
+#pragma GCC unroll 2
+    for (int r = 0; r < R; ++r) shared[r] = load_tile_scales<F>(tile + r * stride);
+    for (int in_tile = 0; in_tile < kTileGroups; ++in_tile) {
+      add_group<F, R, T>(tile, stride, blocks.prefetch_bytes, in_tile, first + in_tile, table, shared, in, sums);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < T * R; ++i) {
+    const int t = i / R, r = i % R;
+    store_block(args, token + t, blocks.first + r * blocks.step, join<F>(sums.acc[t][r], sums.low[t][r]));
   }
 }
 
