@@ -219,7 +219,6 @@ void define_running(ExecutorClass& c) {
         "Run one step without the GIL, logits [L, V] into the caller's array; ValueError names the field of a batch that is refused.");
   c.def("enable_trace", &Executor::enable_trace, nb::arg("on"), "Start the phase times from zero, or stop them.");
   c.def("trace", &trace, "(phase, seconds since enable_trace, threads) in order.");
-  c.def_prop_ro("num_traced_steps", &Executor::num_traced_steps);
   c.def_prop_ro("num_threads", [](const Executor& self) { return self.limits().num_threads; });
   c.def_prop_ro("pool", &Executor::pool, nb::rv_policy::reference_internal, "The threads of the steps, for work between them.");
   c.def("kernel_tiers", &kernel_tiers, "Tier that serves each kernel family.");

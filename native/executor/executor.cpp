@@ -139,7 +139,7 @@ void Executor::place_scratch() {
 void Executor::make_lanes(uint8_t* memory) {
   for (int i = 0; i < limits_.num_threads; ++i) {
     uint8_t* own = memory + i * lane_bytes();
-    lanes_.push_back({i, limits_.num_threads, own, reinterpret_cast<float*>(own + kLinearScratchBytes),
+    lanes_.push_back({i, own, reinterpret_cast<float*>(own + kLinearScratchBytes),
                       reinterpret_cast<float*>(own + kLinearScratchBytes + attention_bytes())});
   }
 }
@@ -166,7 +166,8 @@ void Executor::step(const StepInput& input) {
   check_step(input, {limits_.max_tokens, limits_.max_context, limits_.num_blocks, limits_.vocab_size});
   step_.input = input;
   for (int64_t seq = 0; seq < input.num_seqs; ++seq) {
-    std::fill(step_.row_seqs.begin() + input.seq_starts[seq], step_.row_seqs.begin() + input.seq_starts[seq + 1], static_cast<int32_t>(seq));
+    const auto first = step_.row_seqs.begin();
+    std::fill(first + input.seq_starts[seq], first + input.seq_starts[seq + 1], static_cast<int32_t>(seq));
   }
   for (const auto& schedule : schedules_) schedule->forget();
   for (const auto& phase : phases_) phase->prepare(step_);
@@ -178,7 +179,6 @@ void Executor::step(const StepInput& input) {
   mark_s_ = traces_ ? now_s() : 0.0;
   run_serial(0, end_of_serial(0));
   pool_->run(&Executor::run_phases, this);
-  traced_steps_ += traces_ ? 1 : 0;
 }
 
 size_t Executor::end_of_serial(size_t first) const {
@@ -187,7 +187,7 @@ size_t Executor::end_of_serial(size_t first) const {
 }
 
 void Executor::run_serial(size_t begin, size_t end) {
-  const Lane alone{0, 1, nullptr, nullptr, nullptr};   // serial phases use no scratch
+  const Lane alone{0, nullptr, nullptr, nullptr};   // serial phases use no scratch
   for (size_t i = begin; i < end; ++i) {
     for (int64_t chunk = 0; chunk < phases_[i]->homes(step_).back(); ++chunk) phases_[i]->run_chunk(step_, alone, chunk);
     mark(i);
@@ -233,7 +233,6 @@ void Executor::run_lane(Worker& worker) {
 
 void Executor::enable_trace(bool on) {
   traces_ = on;
-  traced_steps_ = 0;
   std::fill(phase_s_.begin(), phase_s_.end(), 0.0);
 }
 

@@ -5,7 +5,6 @@
 // is an error when the model is loaded and never a stray write in a step.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -105,13 +104,11 @@ class Executor {
 
   void enable_trace(bool on);
   std::vector<PhaseTime> trace() const;
-  int64_t num_traced_steps() const { return traced_steps_; }
 
   const KernelTable& kernels() const { return kernels_; }
   const ExecutorLimits& limits() const { return limits_; }
   ThreadPool* pool() const { return pool_.get(); }     // for work between steps (sampling); null before commit
   const Weight& weight(int id) const { return at(weights_, id, "weight"); }
-  int64_t num_weights() const { return static_cast<int64_t>(weights_.size()); }
 
  private:
   template <class T>
@@ -174,7 +171,6 @@ class Executor {
   std::atomic<bool> is_stepping_{false};
 
   bool traces_ = false;
-  int64_t traced_steps_ = 0;
   std::vector<double> phase_s_;
   double mark_s_ = 0.0;                                // when the phase before ended; its last thread writes it
 };

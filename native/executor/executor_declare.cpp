@@ -16,6 +16,11 @@ void require_size(const char* what, int64_t size) {
   require(size > 0 && size < kMaxDimension, std::string(what) + " is " + std::to_string(size) + ", not in [1, 2^31)");
 }
 
+void require_equal(const char* what, int id, int64_t size, int64_t wanted) {
+  if (size == wanted) return;
+  throw std::invalid_argument(what + std::to_string(id) + " is " + std::to_string(size) + ", not " + std::to_string(wanted));
+}
+
 template <class T>
 int keep(std::vector<std::unique_ptr<T>>* items, T item) {
   items->push_back(std::make_unique<T>(std::move(item)));
@@ -91,7 +96,8 @@ int Executor::add_kv_layer(int64_t num_kv_heads, int64_t head_size) {
   require_open();
   require_size("KV heads", num_kv_heads);
   require(head_size > 0 && head_size % 2 == 0, "head size " + std::to_string(head_size) + " isn't even and positive");
-  return keep(&kv_layers_, KvCache{nullptr, num_kv_heads * kv_head_bytes(limits_.kv_type, head_size), limits_.kv_type, num_kv_heads, head_size});
+  const int64_t block_bytes = num_kv_heads * kv_head_bytes(limits_.kv_type, head_size);
+  return keep(&kv_layers_, KvCache{nullptr, block_bytes, limits_.kv_type, num_kv_heads, head_size});
 }
 
 int Executor::add_moe(MoeShape shape) {
@@ -105,19 +111,19 @@ int Executor::add_moe(MoeShape shape) {
 
 FloatBuffer& Executor::floats(int id, int64_t width) const {
   FloatBuffer& buffer = floats(id);
-  require(buffer.width == width, "float buffer " + std::to_string(id) + " is " + std::to_string(buffer.width) + " wide, not " + std::to_string(width));
+  require_equal("the width of float buffer ", id, buffer.width, width);
   return buffer;
 }
 
 QuantBuffer& Executor::quants(int id, int64_t width) const {
   QuantBuffer& buffer = quants(id);
-  require(buffer.width == width, "quantized buffer " + std::to_string(id) + " is " + std::to_string(buffer.width) + " wide, not " + std::to_string(width));
+  require_equal("the width of quantized buffer ", id, buffer.width, width);
   return buffer;
 }
 
 const float* Executor::vector(int id, int64_t len) const {
   const std::vector<float>& values = at(vectors_, id, "vector");
-  require(static_cast<int64_t>(values.size()) == len, "vector " + std::to_string(id) + " has " + std::to_string(values.size()) + " elements, not " + std::to_string(len));
+  require_equal("the length of vector ", id, static_cast<int64_t>(values.size()), len);
   return values.data();
 }
 

@@ -41,7 +41,7 @@ struct Step {
 
 // A thread's place in the pool and its private memory.
 struct Lane {
-  int index, count;
+  int index;
   uint8_t* linear;       // kLinearScratchBytes
   float* attention;      // attention_scratch_bytes()
   float* columns;        // kColumnScratchLen floats: gate and up columns on their way to the activation
