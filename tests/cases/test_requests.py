@@ -142,7 +142,9 @@ def test_bat01_bat02_settings_belong_to_the_request(tiny: LLM) -> None:
         {"seed": 1, "top_p": 0.5, "presence_penalty": 1.0, "min_tokens": 5},
     ]
     limits = (3, 50, 10, 40, 20, 30)
-    params = [SamplingParams(max_tokens=n, ignore_eos=True, logprobs=1, **kind) for n, kind in zip(limits, kinds, strict=True)]
+    params = [
+        SamplingParams(max_tokens=n, ignore_eos=True, logprobs=1, **kind) for n, kind in zip(limits, kinds, strict=True)
+    ]
     prompts = [[65 + number] * length for number, length in enumerate((1, 9, 26, 300, 33, 64))]
     alone = [essence(tiny.generate([prompt], one))[0] for prompt, one in zip(prompts, params, strict=True)]
     assert essence(tiny.generate(prompts, params)) == alone

@@ -8,6 +8,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+from gguf import GGMLQuantizationType as QuantType
 
 from text.tiny import byte_level_metadata
 
@@ -18,18 +19,25 @@ Change = Callable[[dict[str, np.ndarray]], None]
 
 
 def write_tiny_llama(
-    path: Path, *, metadata: Mapping[str, Any] | None = None, change: Change | None = None, seed: int = 0
+    path: Path,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    change: Change | None = None,
+    quant_type: QuantType = QuantType.F32,
 ) -> Path:
-    """`metadata` is the tokenizer's (byte-level by default); `change` may edit the float32 tensors by name."""
+    """`metadata` is the tokenizer's (byte-level by default); `change` may edit the float32 tensors; matrices become `quant_type`."""
     metadata = byte_level_metadata(pre="qwen2") if metadata is None else metadata
-    tensors = tiny_tensors(len(metadata["tokenizer.ggml.tokens"]), seed)
+    tensors = tiny_tensors(len(metadata["tokenizer.ggml.tokens"]))
     if change is not None:
         change(tensors)
     writer = gguf.GGUFWriter(path, "llama")
     for key, value in (_SIZES | dict(metadata)).items():
         _add_value(writer, key, value)
     for name, values in tensors.items():
-        writer.add_tensor(name, values)
+        if values.ndim == 1 or quant_type == QuantType.F32:
+            writer.add_tensor(name, values)
+        else:
+            writer.add_tensor(name, gguf.quants.quantize(values, quant_type), raw_dtype=quant_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -52,9 +60,9 @@ _SIZES = {
 }
 
 
-def tiny_tensors(vocab_size: int, seed: int = 0) -> dict[str, np.ndarray]:
+def tiny_tensors(vocab_size: int) -> dict[str, np.ndarray]:
     """Random float32 weights; the head is the embedding, as in a file without `output.weight`."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
 
     def matrix(num_rows: int, row_len: int) -> np.ndarray:
         return rng.normal(0, 1.5 / row_len**0.5, (num_rows, row_len)).astype(np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,15 +74,17 @@ class Engine:
         self.scheduler.add(request)
         return request.id
 
-    def checked_request(self, prompt_ids: Sequence[int], params: SamplingParams) -> Request:
+    def checked_request(self, prompt_ids: Iterable[int], params: SamplingParams) -> Request:
         """The request that `submit` would queue, without queueing it."""
         vocab_size = self.vocab_size
         params.check_vocab(vocab_size)
+        if not isinstance(prompt_ids, Sequence):
+            prompt_ids = token_ids("prompt", prompt_ids)
+        max_len = self._max_len(len(prompt_ids), params)  # first: a prompt of millions costs no look at its ids
         prompt = token_ids("prompt", prompt_ids)
         for i, token in enumerate(prompt):
             if token >= vocab_size:
                 raise RequestError(f"prompt[{i}]={token} is out of vocabulary: ids lie in [0, {vocab_size})")
-        max_len = self._max_len(len(prompt), params)
         return Request(self._next_id, len(prompt), list(prompt), params, max_len)
 
     def abort(self, request_id: int) -> Completion | None:
