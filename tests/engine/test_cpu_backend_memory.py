@@ -22,6 +22,9 @@ from roofline.models.loading import load_model
 def rss_bytes():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
 
+def peak_bytes():  # and not ru_maxrss, which counts the process that started this one
+    return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) * 1024
+
 ints = lambda values: np.asarray(values, np.int32)
 loaded = load_model(sys.argv[1])
 before = rss_bytes()
@@ -38,7 +41,7 @@ for context in range(257, 457):
     step(1, context)
 use = backend.memory()
 print(json.dumps({
-    "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before,
+    "peak": peak_bytes() - before,
     "growth": rss_bytes() - after_prompt,
     "weights": use.weights_bytes, "kv": use.kv_bytes, "scratch": use.scratch_bytes,
 }))
