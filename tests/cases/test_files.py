@@ -141,6 +141,16 @@ def test_tpl02_the_templates_own_words_reach_the_caller(tmp_path: Path) -> None:
         assert llm.chat(HELLO, SamplingParams(max_tokens=1)).token_ids
 
 
+def test_tpl03_a_template_that_can_not_be_parsed_is_no_chatml(tmp_path: Path) -> None:
+    with with_template(tmp_path, "{% for m in messages %}{{ m.content }}") as llm:
+        with pytest.raises(TemplateError, match="can't be parsed"):
+            llm.chat(HELLO)
+        assert llm.chat(HELLO, SamplingParams(max_tokens=1), chat_template=CHATML).token_ids
+    result = run_command(str(tmp_path / "chat.gguf"), "hi")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "can't be parsed" in result.stderr
+
+
 @pytest.mark.parametrize(
     "template",
     [

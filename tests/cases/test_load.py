@@ -8,7 +8,6 @@ import re
 import resource
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from functools import cache
@@ -111,7 +110,7 @@ def process_state() -> tuple[int, int, int]:
     """Private memory in bytes (swapped included), open files, threads."""
     status = Path("/proc/self/status").read_text()
     kib = sum(int(status.split(name)[1].split()[0]) for name in ("RssAnon:", "VmSwap:"))
-    return kib * 1024, len(os.listdir("/proc/self/fd")), threading.active_count()
+    return kib * 1024, len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
 
 def many_requests(llm: LLM, count: int) -> None:
@@ -146,6 +145,20 @@ def test_mem04_a_stream_dropped_unread_ends_its_request(tiny: LLM) -> None:
     del stream
     tiny.generate("y", SamplingParams(max_tokens=1))
     assert not tiny.loaded.engine.has_work
+
+
+def test_mem04_close_gives_everything_back(model_path: Callable[[str], Path]) -> None:
+    path = model_path("smollm2-135m")
+    for _ in range(2):  # the first time, what stays is imported code
+        before = process_state()
+        with LLM(path, threads=2, max_context=256) as llm:
+            llm.generate("x", SamplingParams(max_tokens=2))
+            weights_bytes = llm.loaded.backend.memory().weights_bytes
+            opened = process_state()
+        after = process_state()
+    assert opened[0] - after[0] > 0.9 * weights_bytes
+    assert after[0] - before[0] < 0.3 * weights_bytes
+    assert after[1:] == before[1:]
 
 
 def test_cpu04_a_loaded_model_at_rest_uses_no_cpu(tiny: LLM) -> None:

@@ -62,6 +62,9 @@ def test_params_may_be_one_each(llm: LLM) -> None:
     assert len(long.token_ids) == 5
     with pytest.raises(RequestError, match="1 sampling parameters for 2 prompts"):
         llm.generate(["a", "b"], [GREEDY])
+    for wrong in ({"max_tokens": 3}, 5, "g"):
+        with pytest.raises(RequestError, match="must be SamplingParams"):
+            llm.generate("a", wrong)  # type: ignore[arg-type]
 
 
 def test_lim03_ids_equal_the_text_prompt(llm: LLM) -> None:

@@ -239,6 +239,8 @@ def _params_for(
 ) -> list[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * len(prompts)
+    if not isinstance(params, Sequence):
+        raise RequestError(f"params must be SamplingParams or a list of them, not {type(params).__name__}")
     if len(params) != len(prompts):
         raise RequestError(
             f"{len(params)} sampling parameters for {len(prompts)} prompts", hint="give one for all, or one each"
