@@ -164,9 +164,12 @@ def test_bat01_after_a_failing_step_the_next_request_works(tiny_path: Path, monk
             patch.setattr(llm.loaded.backend, "step", _broken)
             with pytest.raises(RuntimeError, match="broken"):
                 llm.generate(["x", "z"], GREEDY)
+        assert not llm.loaded.engine.has_work
+        other = llm.stream("z", GREEDY)
         with pytest.raises(RequestError, match="dropped when a step failed"):
             list(stream)
-        assert not llm.loaded.engine.has_work
+        assert llm.loaded.engine.has_work  # the dropped one knew at once, without running the other to its end
+        assert "".join(other) == llm.generate("z", GREEDY)[0].text
         assert essence(llm.generate("x", GREEDY)) == wanted
 
 

@@ -61,6 +61,10 @@ class Engine:
     def has_work(self) -> bool:
         return self.scheduler.has_work
 
+    def is_running(self, request_id: int) -> bool:
+        """Whether the request is queued or running; not one that ended, or was dropped with a step that failed."""
+        return request_id in self._generations
+
     @property
     def vocab_size(self) -> int:
         """Width of the logits; prompt ids lie below it."""

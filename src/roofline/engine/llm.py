@@ -206,7 +206,7 @@ class LLM:
     def _step(self, request_id: int) -> None:
         """One step of the engine, for which the caller holds the lock; outputs go to the inbox of their request."""
         self._end_abandoned()
-        if not self.loaded.engine.has_work:
+        if not self.loaded.engine.is_running(request_id):
             raise RequestError(f"request {request_id} was dropped when a step failed")
         for output in self.loaded.engine.step():
             self._inbox[output.request_id].append(output)
