@@ -276,12 +276,14 @@ def test_mem03_facts_predict_the_memory_of_any_settings() -> None:
     model = TinyModel(QUANTIZED["quantized experts"])
     schemes = {name: weight.scheme for name, weight in model.weights.items()}
     facts = model_facts("tiny", model.program, schemes, max_context=448)
-    for threads, max_tokens in ((1, 7), (3, 64), (16, 512)):
-        settings = CpuSettings(threads, "ref", max_tokens_per_step=max_tokens, max_context=448)
+    for threads, max_tokens, context in ((1, 7, 448), (3, 64, 448), (16, 512, 448), (2, 64, 32768)):
+        settings = CpuSettings(threads, "ref", max_tokens_per_step=max_tokens, max_context=context)
         use = estimate(model.program, schemes, num_blocks=NUM_BLOCKS, settings=settings)
         logits_bytes = 4 * 131
-        guess = facts.weights_bytes + facts.scratch_bytes(threads, max_tokens, 1) - logits_bytes
-        assert abs(guess - use.weights_bytes - use.scratch_bytes) < 0.01 * guess
+        guess = facts.weights_bytes + facts.scratch_bytes(threads, max_tokens, 1, context) - logits_bytes
+        excess = guess - use.weights_bytes - use.scratch_bytes
+        # Short contexts have no partial results of attention yet: the guess may be a little high, hardly ever low.
+        assert -0.01 * guess < excess < 0.03 * guess + (256 << 10)
         assert facts.block_bytes("f16") * NUM_BLOCKS == use.kv_bytes
 
 

@@ -20,7 +20,8 @@ class ModelFacts:
     """What configuration needs to know of a model before it is loaded.
 
     `kv_shapes` holds (Hk, D) of each layer. Scratch is what a step holds beside weights and KV: bytes for each token of the
-    step, each thread, and the logits of each sequence (V float32 values).
+    step, each thread, each token of the longest context (rotary tables, partial results of attention), a fixed part, and the logits
+    of each sequence (V float32 values).
     """
 
     name: str
@@ -30,6 +31,8 @@ class ModelFacts:
     vocab_size: int
     scratch_bytes_per_token: int = 0
     scratch_bytes_per_thread: int = 0
+    scratch_bytes_per_context_token: int = 0
+    scratch_bytes_fixed: int = 0
 
     def kv_bytes_per_token(self, kv_dtype: str) -> int:
         """K and V of one token in all layers; a head of the cache is stored with V padded to 16 values."""
@@ -40,10 +43,15 @@ class ModelFacts:
         """One KV block: BLOCK_LEN tokens in all layers."""
         return self.kv_bytes_per_token(kv_dtype) * BLOCK_LEN
 
-    def scratch_bytes(self, num_threads: int, max_tokens_per_step: int, max_sequences: int) -> int:
-        """Activations of the largest step, per-thread scratch, and one row of logits a sequence."""
-        rows = self.scratch_bytes_per_token * max_tokens_per_step
-        return rows + self.scratch_bytes_per_thread * num_threads + 4 * self.vocab_size * max_sequences
+    def scratch_bytes(self, num_threads: int, max_tokens_per_step: int, max_sequences: int, max_context: int) -> int:
+        """Activations of the largest step, what threads and the context length take, and one row of logits a sequence."""
+        return (
+            self.scratch_bytes_fixed
+            + self.scratch_bytes_per_token * max_tokens_per_step
+            + self.scratch_bytes_per_thread * num_threads
+            + self.scratch_bytes_per_context_token * max_context
+            + 4 * self.vocab_size * max_sequences
+        )
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,9 @@ def resolve(user: UserConfig, hardware: Hardware, model: ModelFacts) -> tuple[En
     plan = MemoryPlan(
         model=model.name,
         weights_bytes=model.weights_bytes,
-        scratch_bytes=model.scratch_bytes(num_threads, max_tokens_per_step, max_sequences),
+        scratch_bytes=model.scratch_bytes(
+            num_threads, max_tokens_per_step, max_sequences, _longest_context(user, model)
+        ),
         block_bytes=model.block_bytes(kv_dtype),
         bound=hardware.tightest_memory,
     )
@@ -153,6 +155,12 @@ def _asked_blocks(user: UserConfig, plan: MemoryPlan) -> int | None:
         return None
     plan.require(num_blocks)
     return num_blocks
+
+
+def _longest_context(user: UserConfig, model: ModelFacts) -> int:
+    """What `_max_context` will choose at most; a value that it will refuse counts as left open."""
+    asked = user.max_context if isinstance(user.max_context, int) else DEFAULT_MAX_CONTEXT
+    return min(asked, model.max_context)
 
 
 def _max_context(

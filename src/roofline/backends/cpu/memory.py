@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from roofline.backends.cpu.declare import CpuSettings, declare
 from roofline.core.batch import Float32
 from roofline.core.memory import ModelFacts
-from roofline.core.resolve import DEFAULT_MAX_CONTEXT
 from roofline.program.program import Program
 from roofline.weights.schemes import Scheme
+
+_CONTEXT_STEP = 4096  # tokens; many of the steps in which scratch grows
 
 
 @dataclass(frozen=True)
@@ -60,23 +61,29 @@ class _Unread:
 def model_facts(name: str, program: Program, schemes: Mapping[str, Scheme], max_context: int) -> ModelFacts:
     """What `core.resolve` needs to size a back end of this model; `max_context` is the longest that the model allows.
 
-    Rotary tables and partial results of attention grow with the context: they are counted for DEFAULT_MAX_CONTEXT tokens at most.
+    Scratch is linear in each setting (partial results of attention in steps of some hundred tokens), so differences give the rates.
     """
-    one = CpuSettings(threads=1, isa="ref", max_tokens_per_step=1, max_context=min(max_context, DEFAULT_MAX_CONTEXT))
+    base = CpuSettings(threads=1, isa="ref", max_tokens_per_step=1, max_context=_CONTEXT_STEP)
 
-    def scratch_bytes(settings: CpuSettings) -> int:
-        return estimate(program, schemes, num_blocks=1, settings=settings).scratch_bytes
+    def scratch_bytes(**changes: int) -> int:
+        return estimate(program, schemes, num_blocks=1, settings=replace(base, **changes)).scratch_bytes  # type: ignore[arg-type]
 
-    two_threads, three_threads = (scratch_bytes(replace(one, threads=threads)) for threads in (2, 3))
-    per_token = scratch_bytes(replace(one, max_tokens_per_step=2)) - scratch_bytes(one)
-    per_thread = three_threads - two_threads
-    fixed = max(0, scratch_bytes(one) - per_token - per_thread)
+    per_token = scratch_bytes(max_tokens_per_step=2) - scratch_bytes()
+    per_thread = scratch_bytes(threads=3) - scratch_bytes(threads=2)
+    step = {
+        "threads": 2,
+        "max_tokens_per_step": 64,
+    }  # attention splits a context only where threads and rows gain by it
+    grown = scratch_bytes(max_context=2 * _CONTEXT_STEP, **step) - scratch_bytes(**step)
+    per_context_token = grown // _CONTEXT_STEP
     return ModelFacts(
         name=name,
-        weights_bytes=estimate(program, schemes, num_blocks=1, settings=one).weights_bytes + fixed,
+        weights_bytes=estimate(program, schemes, num_blocks=1, settings=base).weights_bytes,
         kv_shapes=tuple((layer.num_kv_heads, layer.head_size) for layer in program.kv_layers),
         max_context=max_context,
         vocab_size=program.vocab_size,
         scratch_bytes_per_token=per_token,
         scratch_bytes_per_thread=per_thread,
+        scratch_bytes_per_context_token=per_context_token,
+        scratch_bytes_fixed=max(0, scratch_bytes() - per_token - per_thread - per_context_token * _CONTEXT_STEP),
     )
