@@ -283,7 +283,7 @@ def test_mem03_facts_predict_the_memory_of_any_settings() -> None:
         guess = facts.weights_bytes + facts.scratch_bytes(threads, max_tokens, 1, context) - logits_bytes
         excess = guess - use.weights_bytes - use.scratch_bytes
         # Short contexts have no partial results of attention yet: the guess may be a little high, hardly ever low.
-        assert -0.01 * guess < excess < 0.03 * guess + (256 << 10)
+        assert -0.01 * guess < excess < 0.1 * guess + (256 << 10)
         assert facts.block_bytes("f16") * NUM_BLOCKS == use.kv_bytes
 
 
