@@ -131,6 +131,26 @@ def test_mem01_release_gives_the_pages_back(tmp_path: Path) -> None:
     assert resident_bytes_of_file_pages() <= touched - 0.9 * raw.nbytes
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see resident pages")
+def test_mem01_rows_are_released_part_by_part(tmp_path: Path) -> None:
+    raw = np.zeros((64, 1 << 20), np.uint8)
+    tensor = open_checkpoint(write_gguf(tmp_path / "a.gguf", {"w": ("F32", raw)})).tensors["w"]
+    assert int(tensor.data.sum()) == 0
+    touched = resident_bytes_of_file_pages()
+    tensor.release(16, 48)
+    left = resident_bytes_of_file_pages()
+    assert touched - 0.6 * raw.nbytes < left < touched - 0.4 * raw.nbytes
+
+
+def test_mem02_prefetch_changes_no_byte(tmp_path: Path) -> None:
+    """Tensors start and end inside pages, and the last one ends with the file."""
+    raw = random_blocks("F32", 3, 4097, np.random.default_rng(3))
+    tensors = open_checkpoint(write_gguf(tmp_path / "a.gguf", {"v": ("F32", raw), "w": ("F32", raw)})).tensors
+    for tensor in tensors.values():
+        tensor.prefetch()
+        np.testing.assert_array_equal(tensor.data, raw.reshape(-1))
+
+
 def test_any_file_name_is_gguf_by_its_magic(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "sha256-0badcafe", one_tensor_of_each_scheme())
     assert open_checkpoint(path).format == "gguf"
