@@ -180,3 +180,11 @@ def test_the_catalog_is_consistent() -> None:
 
 def test_cached_models_have_the_catalog_size(model_path: Any) -> None:
     assert model_path("smollm2-135m").stat().st_size == CATALOG["smollm2-135m"].size_bytes
+
+
+@pytest.mark.parametrize("name", ["Why is the sky blue? " * 20, "~nobody-of-that-name/model.gguf"])
+def test_a_name_that_no_file_can_have_is_an_error_with_a_way_out(name: str) -> None:
+    with pytest.raises(ModelNotFoundError, match="can't be the path") as caught:
+        hub.find_model(name)
+    assert "roofline run MODEL" in caught.value.hint
+    assert len(caught.value.message) < 200

@@ -55,10 +55,9 @@ def find_model(name: str | Path, *, progress: Progress = no_progress) -> Path:
 
     Existing paths come first; then short names; OWNER/NAME is a hub repository, OWNER/NAME/FILE.gguf one file of it.
     """
-    path = Path(name).expanduser()
-    if path.exists():
+    path, text = _existing_path(name), str(name)
+    if path is not None:
         return path
-    text = str(name)
     if text in CATALOG:
         return get_model(CATALOG[text], progress=progress)
     hub_id = _HUB_ID.fullmatch(text)
@@ -70,6 +69,20 @@ def find_model(name: str | Path, *, progress: Progress = no_progress) -> Path:
         f"no model {text!r}: no such file or folder, no short name and no hub id",
         hint=f"give a .gguf file, a Hugging Face folder, OWNER/NAME of a hub repository, or one of {known}",
     )
+
+
+def _existing_path(name: str | Path) -> Path | None:
+    """A name that no file can have, such as a prompt in the model's place, is an error and not just absent."""
+    try:
+        path = Path(name).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError) as error:  # name too long, no permission, a loop of links, an unknown ~user
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        shown = repr(str(name))
+        raise ModelNotFoundError(
+            f"{shown if len(shown) <= 80 else shown[:77] + '...'} can't be the path of a model: {reason}",
+            hint='the model comes first, then the prompt: roofline run MODEL "PROMPT"',
+        ) from error
 
 
 def get_model(model: CatalogModel, *, progress: Progress = no_progress) -> Path:
