@@ -65,6 +65,15 @@ def test_smp11_ignore_eos_runs_to_max_tokens() -> None:
     assert (len(result.token_ids), result.finish_reason) == (7, FinishReason.LENGTH)
 
 
+@pytest.mark.parametrize("eos_id", [-1, VOCAB_SIZE, 2**31 - 1, 10**12])
+def test_end_tokens_without_a_logit_change_nothing(eos_id: int) -> None:
+    """Files name such ids; the ban that min_tokens asks for must not write beside the row."""
+    ends = frozenset({EOS, END_OF_TURN})
+    plain, odd = fake_engine(eos_ids=ends), fake_engine(eos_ids=ends | {eos_id})
+    params = {"min_tokens": 4, "max_tokens": 9, "temperature": 0}
+    assert one(odd, [65, 66], **params).token_ids == one(plain, [65, 66], **params).token_ids
+
+
 def test_min_tokens_bans_the_end() -> None:
     result = answer(b"", min_tokens=3, max_tokens=9)
     assert result.token_ids[3:] == (EOS,)

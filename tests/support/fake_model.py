@@ -127,6 +127,7 @@ def fake_engine(
     max_tokens_per_step: int = 64,
     max_sequences: int = 8,
     tokenizer: Tokenizer | None = None,
+    eos_ids: frozenset[int] = frozenset({EOS, END_OF_TURN}),
 ) -> Engine:
     config = engine_config(
         max_context=max_context,
@@ -135,4 +136,4 @@ def fake_engine(
         num_blocks=num_blocks,
     )
     backend = FakeBackend(num_blocks=num_blocks, logits=logits)
-    return Engine(backend, tokenizer or byte_tokenizer(), config, eos_ids=frozenset({EOS, END_OF_TURN}))
+    return Engine(backend, tokenizer or byte_tokenizer(), config, eos_ids=eos_ids)

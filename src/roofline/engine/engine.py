@@ -52,7 +52,8 @@ class Engine:
         self.num_failed = 0  # requests that ended with "error"
         self._backend = backend
         self._tokenizer = tokenizer
-        self._eos_ids = eos_ids
+        # Files name end tokens that the model has no logits of (-1, padding): they can't be drawn, and the sampler indexes by id.
+        self._eos_ids = frozenset(token for token in eos_ids if 0 <= token < self.vocab_size)
         self._thread_pool = thread_pool
         self._generations: dict[int, Generation] = {}
         self._next_id = 0
@@ -73,9 +74,10 @@ class Engine:
     def submit(self, prompt_ids: Sequence[int], params: SamplingParams) -> int:
         """Queue a prompt and return the request's id. Raises RequestError for a prompt or parameters that the model can't take."""
         request = self.checked_request(prompt_ids, params)
-        self._next_id += 1
-        self._generations[request.id] = Generation(request, self._tokenizer, self._eos_ids)
+        generation = Generation(request, self._tokenizer, self._eos_ids)
         self.scheduler.add(request)
+        self._next_id += 1
+        self._generations[request.id] = generation
         return request.id
 
     def checked_request(self, prompt_ids: Iterable[int], params: SamplingParams) -> Request:
