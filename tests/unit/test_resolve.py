@@ -106,6 +106,7 @@ def test_mem03_refusal_names_each_part_and_the_largest_context(machine):
     error = caught.value
     for part in ("weights 419 MB", "KV cache 403 MB (32768 tokens)", "scratch 62 MB", "free memory 682 MB"):
         assert part in error.message
+    assert "--max-context" in error.hint
     fits = int(error.hint.split(" tokens")[0].rsplit(" ", 1)[1])
     config, _ = resolve(UserConfig(max_context=fits), hardware, MODEL)
     assert config.max_context == fits
@@ -124,6 +125,12 @@ def test_mem03_cgroup_limit_binds(machine):
     machine.write("/sys/fs/cgroup/box/memory.current", "0")
     with pytest.raises(InsufficientMemoryError, match="memory limit of cgroup /box"):
         resolve(UserConfig(), machine.probe(), MODEL)
+
+
+@pytest.mark.parametrize("name", ["nodes", "kv_dtype", "numerics", "isa"])
+def test_an_empty_text_is_no_choice(machine, name):
+    with pytest.raises(ConfigError, match="''"):
+        resolve(UserConfig(**{name: ""}), machine.probe(), MODEL)
 
 
 def test_more_threads_than_help_are_granted_and_noted(machine):

@@ -100,4 +100,5 @@ class MemoryPlan:
     def _way_out(self) -> str:
         if self.max_blocks == 0:
             return "no context fits: take a smaller model or quantization, or give the process more memory"
-        return f"the largest context that fits is {self.max_blocks * BLOCK_LEN} tokens, for all sequences together"
+        fits = f"the largest context that fits is {self.max_blocks * BLOCK_LEN} tokens, for all sequences together"
+        return f"{fits}: set max_context (--max-context) to it or less"

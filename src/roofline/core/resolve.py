@@ -108,7 +108,7 @@ def _size(asked: int | None, name: str, high: int, default: int, decisions: _Dec
 
 
 def _threads(user: UserConfig, hardware: Hardware, decisions: _Decisions) -> tuple[int, tuple[int, ...]]:
-    nodes = _choice("nodes", user.nodes or "one", ("one", "all"))
+    nodes = _choice("nodes", "one" if user.nodes is None else user.nodes, ("one", "all"))
     choice = default_threads(hardware, all_nodes=nodes == "all")
     if user.threads is None:
         return decisions.add("num_threads", choice.num_threads, choice.reason), choice.cpus
@@ -128,14 +128,17 @@ def _isa(user: UserConfig, hardware: Hardware, decisions: _Decisions) -> str:
 
 
 def _kv_dtype(user: UserConfig, decisions: _Decisions) -> KvDtype:
-    dtype = cast(KvDtype, _choice("kv_dtype", user.kv_dtype or "f16", KV_DTYPES))
-    reason = ASKED if user.kv_dtype else "half the bytes of f32, and 11 significant bits where bf16 keeps 8"
-    return decisions.add("kv_dtype", dtype, reason)
+    if user.kv_dtype is not None:
+        return decisions.add("kv_dtype", cast(KvDtype, _choice("kv_dtype", user.kv_dtype, KV_DTYPES)), ASKED)
+    reason = "half the bytes of f32, and 11 significant bits where bf16 keeps 8"
+    return decisions.add("kv_dtype", "f16", reason)
 
 
 def _numerics(user: UserConfig, decisions: _Decisions) -> Numerics:
-    _choice("numerics", user.numerics or "exact", ("exact",))
-    return decisions.add("numerics", "exact", ASKED if user.numerics else "the same answer, whatever the batch")
+    if user.numerics is not None:
+        _choice("numerics", user.numerics, ("exact",))
+    reason = "the same answer, whatever the batch" if user.numerics is None else ASKED
+    return decisions.add("numerics", "exact", reason)
 
 
 def _blocks(num_tokens: int) -> int:
