@@ -3,6 +3,7 @@ PYTHON ?= python3
 MODEL ?= smollm2-135m
 PROMPT ?= In one sentence: what limits the speed of a language model on a CPU?
 VENV := .venv
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.h' -o -name 'CMakeLists.txt') CMakeLists.txt
 

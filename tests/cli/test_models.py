@@ -57,3 +57,5 @@ def test_get_prints_the_path_alone(cache: Path, monkeypatch: pytest.MonkeyPatch)
     result = CliRunner().invoke(app, ["models", "get", "smollm2-135m"])
     assert result.stdout.strip() == str(cache / CATALOG["smollm2-135m"].file_name)
     assert Path(result.stdout.strip()).read_bytes() == b"model"
+    everything = CliRunner().invoke(app, ["models", "get", "all"])
+    assert everything.stdout.split() == [str(cache / model.file_name) for model in CATALOG.values()]

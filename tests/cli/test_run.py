@@ -70,6 +70,12 @@ def test_run_says_how_to_measure_the_floor_and_quotes_it_once_measured(smollm2: 
     assert record["floor_share"] == pytest.approx(record["tokens_per_s"] / record["floor_tokens_per_s"], rel=1e-2)
 
 
+def test_an_empty_input_is_no_prompt() -> None:
+    empty = invoke("run", "smollm2-135m", typed="")
+    assert empty.exit_code == 2
+    assert "there is no prompt" in empty.stderr
+
+
 def test_run_reads_a_piped_prompt(smollm2: str) -> None:
     piped = invoke("run", smollm2, "--raw", "-n", "5", *SMALL, typed="1, 2, 3,")
     assert piped.stdout == invoke("run", smollm2, "1, 2, 3,", "--raw", "-n", "5", *SMALL).stdout

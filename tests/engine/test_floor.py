@@ -8,7 +8,7 @@ import pytest
 
 from roofline import LLM
 from roofline.core.ceilings import Bandwidth, Ceilings, Peak
-from roofline.engine.floor import Floor, Rate, example_batch
+from roofline.engine.floor import AnswerRates, Floor, Rate, example_batch
 
 
 def slow_machine(isa: str, *, bytes_per_s: float, macs_per_s: float) -> Ceilings:
@@ -47,3 +47,9 @@ def test_decode_is_bound_by_memory_and_prefill_by_products(llm: LLM) -> None:
 def test_rates_without_a_floor_claim_no_share() -> None:
     assert Rate(10.0, None).text() == "10.0 tokens/s"
     assert Rate(10.0, 20.0).text() == "10.0 tokens/s (50% of the floor)"
+
+
+def test_one_token_has_no_decode_rate() -> None:
+    line = AnswerRates(Rate(10.0, None), Rate(0.0, None), num_prompt_tokens=5, num_generated_tokens=1).line()
+    assert "decode" not in line
+    assert "prefill 5 tokens: 10.0 tokens/s" in line

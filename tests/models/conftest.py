@@ -6,16 +6,23 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pytest
 
-from roofline.backends.base import Backend, BackendFactory, WeightTensor
+from roofline.backends.base import Backend, WeightTensor
 from roofline.backends.reference import ReferenceBackend
 from roofline.core.isa import probe_isa
 from roofline.models import LoadedModel, load_model
 from roofline.program.program import Program
 from support.stepping import Stepper
+
+
+class BackendFactory(Protocol):
+    """How a test makes its back end."""
+
+    def __call__(self, program: Program, weights: Mapping[str, WeightTensor], *, num_blocks: int) -> Backend: ...
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofline.core.errors import RequestError
-from roofline.text.detokenize import Detokenizer, StopMatcher, check_stop
+from roofline.text.detokenize import Detokenizer, StopMatcher
 from roofline.text.load import load_tokenizer
 from roofline.text.tokenizer import Tokenizer
 from roofline.weights.checkpoint import open_checkpoint
@@ -127,19 +126,6 @@ def test_stop02_earliest_in_the_text_wins() -> None:
 def test_stop04_only_possible_beginnings_are_held() -> None:
     matcher = StopMatcher(["a very long stop string that never occurs"])
     assert [matcher.feed(piece) for piece in ["One", ", two", ", a", " bird"]] == ["One", ", two", ", ", "a bird"]
-
-
-@pytest.mark.parametrize(
-    ("value", "stops"), [(None, ()), ([], ()), ("X", ("X",)), (["X"], ("X",)), (["a", "b", "c", "d"], tuple("abcd"))]
-)
-def test_stop05_forms_of_stop(value: object, stops: tuple[str, ...]) -> None:
-    assert check_stop(value) == stops
-
-
-@pytest.mark.parametrize("value", ["", [""], ["a", ""], 5, [1], {"a": 1}, [None]])
-def test_stop05_bad_stops_are_refused(value: object) -> None:
-    with pytest.raises(RequestError, match="stop"):
-        check_stop(value)
 
 
 @given(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import constants
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from roofline.core.errors import ModelNotFoundError
 from roofline.weights import hub, wheel_source
@@ -119,6 +120,23 @@ def test_offline_is_told_in_the_words_of_the_client(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ModelNotFoundError, match=r"a/b: Network is unreachable\n") as caught:
         hub._hub_call(offline, "a/b")
     assert "local path" in caught.value.hint
+
+
+def test_without_hub_and_cached_copy_the_reason_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client would tell the user to change an argument of ours."""
+    monkeypatch.setattr(hub, "_hub_answers", lambda environ: False)
+
+    def uncached(**arguments: Any) -> str:
+        assert arguments["local_files_only"]
+        raise LocalEntryNotFoundError("outgoing traffic has been disabled: pass local_files_only=False")
+
+    with pytest.raises(ModelNotFoundError, match="a/b: the hub does not answer, and its cache here has no copy"):
+        hub._hub_call(uncached, "a/b")
+
+
+def test_a_typing_error_is_answered_with_the_nearest_name() -> None:
+    with pytest.raises(ModelNotFoundError, match=r"did you mean smollm2-135m\?"):
+        hub.find_model("smollm-135m")
 
 
 def test_parts_are_joined_in_order_and_the_file_appears_whole(index: Index) -> None:

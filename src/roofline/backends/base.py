@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -23,9 +22,8 @@ class WeightTensor(Protocol):
     def rows(self) -> np.ndarray: ...  # u8 [N, row_bytes] (a vector has one row)
     def dequantized(self) -> Float32: ...
     def prefetch(self) -> None: ...  # start to read the source; called one weight ahead
-    def release(
-        self, start_row: int = 0, end_row: int | None = None
-    ) -> None: ...  # a back end has its own copy of these rows
+    # A back end has its own copy of these rows.
+    def release(self, start_row: int = 0, end_row: int | None = None) -> None: ...
 
 
 class Backend(Protocol):
@@ -39,9 +37,3 @@ class Backend(Protocol):
     def step(self, batch: StepBatch) -> Float32:
         """Append the batch's K and V, and return logits [L, V] float32 of `batch.logit_rows`; the array is the caller's to keep."""
         ...
-
-
-class BackendFactory(Protocol):
-    """How an engine makes its back end."""
-
-    def __call__(self, program: Program, weights: Mapping[str, WeightTensor], *, num_blocks: int) -> Backend: ...

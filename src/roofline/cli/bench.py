@@ -18,7 +18,7 @@ import typer
 
 from roofline.cli import options
 from roofline.cli.display import progress_bars
-from roofline.core.config import BLOCK_LEN
+from roofline.core.batch import BLOCK_LEN
 from roofline.core.errors import RequestError
 from roofline.core.sampling import SamplingParams
 from roofline.engine.engine import Engine

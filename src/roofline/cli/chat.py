@@ -72,6 +72,7 @@ class Conversation:
             try:
                 line = input("> ").strip()
             except EOFError:
+                typer.echo()  # the shell's prompt would stand behind ours
                 return
             except KeyboardInterrupt:
                 notes().print(f"\n[dim]{HELP}[/dim]")

@@ -30,7 +30,13 @@ def print_error(error: RooflineError) -> None:
 def progress_bars() -> Iterator[Report]:
     """One bar a job, gone when all is done; nothing where the error stream is no terminal."""
     console = notes()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
 

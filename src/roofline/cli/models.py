@@ -31,11 +31,13 @@ def list_models(context: typer.Context) -> None:
 
 
 @app.command()
-def get(name: Name) -> None:
-    """Fetch a model, unless it is here, and print its path."""
-    with progress_bars() as progress:
-        path = get_model(_known(name), progress=progress)
-    typer.echo(path)
+def get(names: Annotated[list[str], typer.Argument(help=f"Short names, e.g. {DEFAULT_MODEL}, or `all`.")]) -> None:
+    """Fetch models, unless they are here, and print their paths."""
+    models = list(CATALOG.values()) if names == ["all"] else [_known(name) for name in names]
+    for model in models:
+        with progress_bars() as progress:
+            path = get_model(model, progress=progress)
+        typer.echo(path)
 
 
 @app.command()

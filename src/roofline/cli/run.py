@@ -79,6 +79,7 @@ def _stream(llm: LLM, text: str, system: str | None, params: SamplingParams, *, 
 
 
 def _piped_prompt() -> str:
-    if sys.stdin.isatty():
+    text = "" if sys.stdin.isatty() else sys.stdin.read()
+    if not text:
         raise RequestError("there is no prompt", hint='roofline run MODEL "your question", or pipe one in')
-    return sys.stdin.read()
+    return text

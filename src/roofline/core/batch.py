@@ -15,7 +15,7 @@ Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
 
 BLOCK_LEN = 32
-"""Tokens in a KV block, the unit of allocation and of prefix reuse."""
+"""Tokens in a KV block, the unit of allocation and of prefix reuse; kBlockLen of native/include/roofline/numeric.h."""
 
 
 @dataclass(frozen=True)

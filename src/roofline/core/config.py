@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from roofline.core.batch import BLOCK_LEN
 from roofline.core.errors import ConfigError
 from roofline.core.isa import TIERS
-
-BLOCK_LEN = 32  # tokens in a KV block; kBlockLen of native/include/roofline/numeric.h
 
 KvDtype = Literal["f16", "bf16", "f32"]
 Numerics = Literal["exact"]

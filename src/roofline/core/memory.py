@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roofline.core.config import BLOCK_LEN, KV_DTYPE_BYTES
+from roofline.core.batch import BLOCK_LEN
+from roofline.core.config import KV_DTYPE_BYTES
 from roofline.core.errors import InsufficientMemoryError
 from roofline.core.hardware import MemoryBound
 

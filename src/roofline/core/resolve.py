@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
-from roofline.core.config import BLOCK_LEN, KV_DTYPES, Decision, EngineConfig, KvDtype, Numerics, UserConfig
+from roofline.core.batch import BLOCK_LEN
+from roofline.core.config import KV_DTYPES, Decision, EngineConfig, KvDtype, Numerics, UserConfig
 from roofline.core.errors import ConfigError
 from roofline.core.hardware import Hardware, default_threads
 from roofline.core.isa import require_tier

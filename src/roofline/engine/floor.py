@@ -83,10 +83,9 @@ class AnswerRates:
 
     def line(self) -> str:
         """One line for people; says how to measure where no floor is known."""
-        parts = [
-            f"prefill {self.num_prompt_tokens} tokens: {self.prefill.text()}",
-            f"decode {self.num_generated_tokens} tokens: {self.decode.text()}",
-        ]
+        parts = [f"prefill {self.num_prompt_tokens} tokens: {self.prefill.text()}"]
+        if self.num_generated_tokens > 1:  # the first token is the prefill's: one alone has no decode rate
+            parts.append(f"decode {self.num_generated_tokens} tokens: {self.decode.text()}")
         if self.decode.floor_tokens_per_s is None:
             parts.append(f"floor {UNMEASURED}")
         return " · ".join(parts)

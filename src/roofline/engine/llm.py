@@ -71,9 +71,8 @@ class LLM:
         self._loaded: LoadedEngine | None = load_engine(model, user_config(settings), progress=progress)
         self._lock = threading.RLock()
         self._inbox: dict[int, deque[Output]] = {}
-        self._abandoned: deque[int] = (
-            deque()
-        )  # requests whose stream is gone; a finalizer runs anywhere, so it takes no lock
+        # Requests whose stream is gone. A finalizer runs anywhere, so it takes no lock.
+        self._abandoned: deque[int] = deque()
 
     @property
     def loaded(self) -> LoadedEngine:

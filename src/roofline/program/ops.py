@@ -1,7 +1,7 @@
 """Operator records: what a model does to rows of float32 values, stated once and read by every interpreter.
 
-Operators are semantic; fusing, packing and placement are a back end's business. Each record names the values it reads and writes,
-the weights it needs, and its cost. Value names stand for rows [T, width]; `Logits` alone writes [L, V].
+Operators are semantic; fusing, packing and placement are a back end's business. Each record names the values it reads and writes
+and the weights it needs; `cost` derives what it takes. Value names stand for rows [T, width]; `Logits` alone writes [L, V].
 
 Shape letters: T tokens, L logit rows, H heads, Hk KV heads, D head size, E hidden, F FFN, V vocabulary, X experts.
 """

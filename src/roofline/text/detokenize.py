@@ -8,7 +8,6 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 
-from roofline.core.errors import RequestError
 from roofline.text.tokenizer import Tokenizer
 
 
@@ -52,11 +51,11 @@ class StopMatcher:
     """Passes text through up to the first stop string.
 
     Of several stops the one that is complete first wins (of those ending together, the longest): the result depends on
-    the text alone, not on how it was cut into tokens. Only a tail that is a proper prefix of a stop is held back.
+    the text alone, not on how it was cut into tokens. None is empty (SamplingParams refuses it). Only a tail that is a proper prefix of a stop is held back.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = check_stop(stops)
+        self._stops = tuple(stops)
         self._held = ""
         self.matched: str | None = None
 
@@ -84,19 +83,3 @@ def _overlap_len(text: str, stop: str) -> int:
     """Length of the longest end of `text` that is a proper beginning of `stop`."""
     longest = min(len(text), len(stop) - 1)
     return next((size for size in range(longest, 0, -1) if text.endswith(stop[:size])), 0)
-
-
-def check_stop(value: object) -> tuple[str, ...]:
-    """Stop strings as a tuple: None and [] are none, one string is a list of one.
-
-    Raises RequestError for an empty string, which would stop every answer at its first character, and for other types.
-    """
-    items = [] if value is None else [value] if isinstance(value, str) else value
-    if not isinstance(items, (list, tuple)):
-        raise RequestError(f"stop must be a string or a list of strings, not {value!r}")
-    for item in items:
-        if not isinstance(item, str):
-            raise RequestError(f"stop holds {item!r}, which isn't a string")
-        if not item:
-            raise RequestError("stop holds an empty string", hint="leave stop out, or give text that ends the answer")
-    return tuple(items)

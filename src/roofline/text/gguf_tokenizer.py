@@ -203,10 +203,8 @@ def _encoder(file: _File, encode_piece: Callable[[str], list[int]]) -> GgufEncod
 def _vocabulary(
     file: _File, bytes_of_token: Callable[[str, int], bytes], *, adds_bos: bool, strips_leading_space: bool
 ) -> Vocabulary:
-    texts, kinds = (
-        file.tokens,
-        file.types,
-    )  # and not `file`: it would keep merges and scores for as long as the model lives
+    # And not `file`: it would keep merges and scores for as long as the model lives.
+    texts, kinds = file.tokens, file.types
 
     @cache  # bounded by the vocabulary; most runs need a few hundred of its tokens
     def token_bytes(token_id: int) -> bytes:

@@ -147,8 +147,12 @@ class _SpecialTokens:
 
     def overruled(self, name: str, *, habit: bool) -> bool:
         """A flag of tokenizer_config.json; the post-processor's `habit` where the config doesn't say."""
-        value = self.config.get(name)
-        return habit if value is None else bool(value)
+        value = self.config.get(name, habit)
+        if value is not None and not isinstance(value, bool):
+            raise ModelFormatError(
+                f"{self.folder}/tokenizer_config.json: {name} is {value!r}; it must be true or false"
+            )
+        return habit if value is None else value
 
 
 def _decoder_steps(rust: RustTokenizer) -> list[dict[str, Any]]:

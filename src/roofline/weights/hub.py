@@ -12,6 +12,7 @@ import re
 import shutil
 import socket
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -64,11 +65,16 @@ def find_model(name: str | Path, *, progress: Progress = no_progress) -> Path:
     if hub_id and not hub_id["repo"].endswith(".gguf"):
         progress(f"asking the hub for {text}", 0, 0)
         return _from_hub(hub_id["repo"], hub_id["file"])
-    known = ", ".join(CATALOG)
     raise ModelNotFoundError(
-        f"no model {text!r}: no such file or folder, no short name and no hub id",
-        hint=f"give a .gguf file, a Hugging Face folder, OWNER/NAME of a hub repository, or one of {known}",
+        f"no model {text!r}: no such file or folder, no short name and no hub id", hint=_way_out(text)
     )
+
+
+def _way_out(text: str) -> str:
+    close = get_close_matches(text, CATALOG, n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"give a .gguf file, a Hugging Face folder, OWNER/NAME of a hub repository, or one of {', '.join(CATALOG)}"
 
 
 def _existing_path(name: str | Path) -> Path | None:
@@ -165,7 +171,7 @@ def _hub_answers(environ: Mapping[str, str]) -> bool:
 
 def _hub_call(download: Callable[..., Any], repo: str, **arguments: Any) -> Path:
     """Run one download. Its client raises its HTTP library's errors, which differ by version: all become ModelNotFoundError."""
-    from huggingface_hub.errors import RepositoryNotFoundError
+    from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 
     try:
         cached_only = not _hub_answers(os.environ)
@@ -176,6 +182,8 @@ def _hub_call(download: Callable[..., Any], repo: str, **arguments: Any) -> Path
         ) from error
     except Exception as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if isinstance(error, LocalEntryNotFoundError):
+            reason = "the hub does not answer, and its cache here has no copy"
         raise ModelNotFoundError(
             f"nothing could be fetched from hub repository {repo}: {reason}",
             hint="offline? give a local path, or a model that `roofline models` lists as present",

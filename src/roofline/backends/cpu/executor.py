@@ -21,9 +21,8 @@ __all__ = ["CpuBackend", "CpuSettings", "MemoryUse", "PhaseTime", "Progress"]
 Progress = Callable[[int, int], None]
 """Called with (done_bytes, total_bytes) of the checkpoint's weights while they are packed."""
 
-_PACKED_AT_ONCE_BYTES = (
-    16 << 20
-)  # in memory twice while a model loads; a part still keeps every thread busy for milliseconds
+# In memory twice while a model loads; a part still keeps every thread busy for milliseconds.
+_PACKED_AT_ONCE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,11 @@ class CpuBackend:
             self._native.commit()
         except ValueError as error:
             raise ConfigError(f"the CPU back end can't start its threads: {error}") from error
+        except RuntimeError as error:
+            raise ConfigError(
+                f"the system refused memory or threads: {error}",
+                hint="fewer threads, a shorter max_context, or a higher limit (ulimit -v, ulimit -u)",
+            ) from error
         self._pack(weights, progress or (lambda done_bytes, total_bytes: None))
 
     def _pack(self, weights: Mapping[str, WeightTensor], progress: Progress) -> None:

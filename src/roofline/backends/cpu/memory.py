@@ -70,10 +70,8 @@ def model_facts(name: str, program: Program, schemes: Mapping[str, Scheme], max_
 
     per_token = scratch_bytes(max_tokens_per_step=2) - scratch_bytes()
     per_thread = scratch_bytes(threads=3) - scratch_bytes(threads=2)
-    step = {
-        "threads": 2,
-        "max_tokens_per_step": 64,
-    }  # attention splits a context only where threads and rows gain by it
+    # Attention splits a context only where threads and rows gain by it.
+    step = {"threads": 2, "max_tokens_per_step": 64}
     grown = scratch_bytes(max_context=2 * _CONTEXT_STEP, **step) - scratch_bytes(**step)
     per_context_token = grown // _CONTEXT_STEP
     return ModelFacts(
