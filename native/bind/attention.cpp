@@ -4,8 +4,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
-#include <time.h>
-
 #include <algorithm>
 #include <optional>
 #include <stdexcept>
@@ -14,7 +12,6 @@
 
 #include "bind/module.h"
 #include "kernels/attention/contract.h"
-#include "runtime/cpu_features.h"
 
 namespace nb = nanobind;
 
@@ -29,10 +26,8 @@ using Partials = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using BlockTable = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 const AttentionKernels& kernels_of(const std::string& isa) {
-  Isa wanted, chosen;
-  if (!parse_isa(isa, &wanted)) throw std::invalid_argument("unknown tier: " + isa + " (known: ref, avx2, avx512, amx)");
-  for (const std::string& gap : isa_gaps(wanted)) throw std::invalid_argument("tier " + isa + " can't run here, missing: " + gap);
-  return attention_kernels(wanted, &chosen);
+  Isa chosen;
+  return attention_kernels(usable_isa(isa), &chosen);
 }
 
 void require(bool good, const char* message) {
@@ -81,7 +76,7 @@ struct Step {
   Step(const Cache& kv, Queries queries, Outputs outputs, int64_t num_heads, float scale, float soft_cap, int64_t window)
       : cache(kv), q(queries), out(outputs) {
     const auto row_len = static_cast<size_t>(num_heads * kv.view.head_size);
-    require(num_heads % kv.view.num_kv_heads == 0, "num_heads is a multiple of num_kv_heads");
+    require(num_heads > 0 && num_heads % kv.view.num_kv_heads == 0, "num_heads is a multiple of num_kv_heads");
     require(q.shape(1) == row_len && out.shape(1) == row_len && q.shape(0) == out.shape(0), "q and out are [T, H * D]");
     args = {kv.view, num_heads, scale, soft_cap, window, q.data(), int64_t(row_len), out.data(), int64_t(row_len)};
   }
@@ -91,7 +86,9 @@ struct Step {
     cache.check(table, first_position + num_tokens);
     require(kv_head >= 0 && kv_head < cache.view.num_kv_heads, "kv_head out of range");
     require(first_row >= 0 && num_tokens > 0 && first_row + num_tokens <= int64_t(q.shape(0)), "rows out of range");
-    require(first_position >= 0 && chunk_begin >= 0 && chunk_begin <= chunk_end, "position or chunks out of range");
+    const int64_t num_chunks = (first_position + num_tokens + kChunkLen - 1) / kChunkLen;
+    require(first_position >= 0 && chunk_begin >= 0 && chunk_begin <= chunk_end && chunk_end <= num_chunks,
+            "position or chunks out of range");
     const int64_t floats = attention_partial_floats(num_tokens * args.num_heads / cache.view.num_kv_heads, cache.view.head_size);
     require(!partials || int64_t(partials->shape(0)) >= floats * (chunk_end - chunk_begin), "partials are too short");
     return {table.data(), kv_head,     first_row, first_position, num_tokens, chunk_begin,
@@ -115,13 +112,6 @@ struct Step {
 };
 
 // ---- micro-benchmark --------------------------------------------------------------------------------------------------------
-
-// Time this thread has run: what the kernels cost, also on a machine whose cores are shared.
-double thread_time_s() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // One sequence whose last num_tokens of `context` are queries, over a cache of its own.
 struct Bench {

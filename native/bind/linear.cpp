@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -18,7 +17,6 @@
 #include "bind/module.h"
 #include "kernels/linear/amx_parts.h"
 #include "kernels/linear/contract.h"
-#include "runtime/cpu_features.h"
 
 namespace nb = nanobind;
 
@@ -129,13 +127,6 @@ struct Activations {
   QuantizedRows view() const { return {q.get(), scale.get(), sum16.get(), q_stride, groups, groups * 2}; }
 };
 
-Isa usable_isa(const std::string& name) {
-  Isa isa;
-  if (!parse_isa(name, &isa)) throw std::invalid_argument("unknown tier: " + name + " (known: ref, avx2, avx512, amx)");
-  for (const std::string& gap : isa_gaps(isa)) throw std::invalid_argument("tier " + name + " can't run here, missing: " + gap);
-  return isa;
-}
-
 // "amx-emulated" is the amx tier over tiles in plain C++, so that its logic is tested where there is no AMX.
 const LinearKernels& kernels_of(const std::string& isa) {
 #ifdef ROOFLINE_HAS_LINEAR_AMX
@@ -167,6 +158,11 @@ Result matmul(const std::string& isa, const Weight& weight, const Floats2d& x, c
   if (y_in && (int64_t(y_in->shape(0)) != num_tokens || int64_t(y_in->shape(1)) != num_rows)) {
     throw std::invalid_argument("y_in has the wrong shape");
   }
+  const int64_t blocks_end = block_end.value_or(weight.num_blocks());
+  if (block_begin < 0 || block_begin > blocks_end || blocks_end > weight.num_blocks()) {
+    throw std::invalid_argument("row blocks [" + std::to_string(block_begin) + ", " + std::to_string(blocks_end) + ") are not among the weight's " +
+                                std::to_string(weight.num_blocks()));
+  }
   std::unique_ptr<float[]> y(new float[size_t(num_tokens * num_rows)]());
   if (y_in) std::memcpy(y.get(), y_in->data(), size_t(num_tokens * num_rows) * sizeof(float));
   {
@@ -175,21 +171,17 @@ Result matmul(const std::string& isa, const Weight& weight, const Floats2d& x, c
     const Aligned<uint8_t> scratch = allocate_aligned<uint8_t>(kLinearScratchBytes);
     kernels.linear({&weight.packed, activations.view(), {x.data(), weight.packed.row_len},
                     row_ids ? row_ids->data() : nullptr, num_tokens, y.get(), num_rows, bias ? bias->data() : nullptr,
-                    y_in.has_value(), block_begin, block_end.value_or(weight.num_blocks()), scratch.get()});
+                    y_in.has_value(), block_begin, blocks_end, scratch.get()});
   }
   return own_result(std::move(y), num_tokens, num_rows);
-}
-
-// CPU time of the calling thread: what a busy machine gives to others doesn't count.
-double thread_s() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return double(now.tv_sec) + double(now.tv_nsec) * 1e-9;
 }
 
 // CPU seconds for one pass over all weights with M tokens, the best of as many passes as fit in `seconds`.
 double bench(const std::string& isa, const std::vector<const Weight*>& weights, int64_t num_tokens, double seconds) {
   const LinearKernels& kernels = kernels_of(isa);
+  if (weights.empty() || num_tokens < 1 || !std::isfinite(seconds)) {
+    throw std::invalid_argument("a benchmark takes weights, at least one token and a finite time");
+  }
   int64_t row_len = 0, num_rows = 0;
   for (const Weight* w : weights) row_len = std::max(row_len, w->packed.row_len), num_rows = std::max(num_rows, w->packed.num_rows);
   std::vector<float> x(size_t(num_tokens * row_len)), y(size_t(num_tokens * num_rows));
@@ -199,12 +191,12 @@ double bench(const std::string& isa, const std::vector<const Weight*>& weights, 
   nb::gil_scoped_release release;
   double best = INFINITY, spent = 0.0;
   for (int pass = 0; pass < 3 || spent < seconds; ++pass) {
-    const double start = thread_s();
+    const double start = thread_time_s();
     for (const Weight* w : weights) {
       kernels.linear({&w->packed, activations.view(), {x.data(), row_len}, nullptr, num_tokens, y.data(), num_rows, nullptr,
                       false, 0, w->num_blocks(), scratch.get()});
     }
-    const double elapsed = thread_s() - start;
+    const double elapsed = thread_time_s() - start;
     best = std::min(best, elapsed), spent += elapsed;
   }
   return best;

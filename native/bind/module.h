@@ -3,7 +3,18 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
+
+#include "roofline/isa.h"
+
 namespace roofline::bind {
+
+// runtime.cpp: the tier of that name; std::invalid_argument when there is none or this machine can't run it. A tier is never quietly
+// stepped down.
+Isa usable_isa(const std::string& name);
+
+// runtime.cpp: time this thread has run: what kernels cost, also on a machine whose cores are shared.
+double thread_time_s();
 
 void register_runtime(nanobind::module_& m);      // runtime.cpp: CPU features, thread pool
 void register_sampling(nanobind::module_& m);     // sampling.cpp: sampler states and draws

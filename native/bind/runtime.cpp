@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <time.h>
+
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -32,17 +34,6 @@ nb::dict feature_dict() {
   return result;
 }
 
-// `cap` itself: a cap that the machine lacks is an error, never a quiet step down.
-std::string allowed_isa(const std::string& cap) {
-  std::string missing;
-  for (const std::string& gap : isa_gaps(isa_from_name(cap))) missing += (missing.empty() ? "" : ", ") + gap;
-  if (!missing.empty()) throw std::invalid_argument("tier " + cap + " can't run here, missing: " + missing);
-  return cap;
-}
-
-// The machine must run the tier: a probe of another would end the process.
-Isa runnable_isa(const std::string& name) { return isa_from_name(allowed_isa(name)); }
-
 MacKind mac_kind(const std::string& name) {
   if (name == "int8") return MacKind::int8;
   if (name == "fp32") return MacKind::fp32;
@@ -71,14 +62,14 @@ std::string linear_kernel(const std::string& cap, const std::string& scheme, int
 void register_measurements(nb::module_& m) {
   m.def("measure_read_bytes_per_s",
         [](ThreadPool& pool, const std::string& isa, int64_t working_set_bytes, double duration_s) {
-          const Isa tier = runnable_isa(isa);
+          const Isa tier = usable_isa(isa);
           nb::gil_scoped_release release;
           return measure_read_bytes_per_s(pool, tier, working_set_bytes, duration_s);
         },
         nb::arg("pool"), nb::arg("isa"), nb::arg("working_set_bytes"), nb::arg("duration_s"), "One rate a trial.");
   m.def("measure_macs_per_s",
         [](ThreadPool& pool, const std::string& isa, const std::string& kind, double duration_s) {
-          const Isa tier = runnable_isa(isa);
+          const Isa tier = usable_isa(isa);
           const MacKind arithmetic = mac_kind(kind);
           nb::gil_scoped_release release;
           return measure_macs_per_s(pool, tier, arithmetic, duration_s);
@@ -92,12 +83,26 @@ void register_measurements(nb::module_& m) {
 
 }  // namespace
 
+Isa usable_isa(const std::string& name) {
+  const Isa isa = isa_from_name(name);
+  std::string missing;
+  for (const std::string& gap : isa_gaps(isa)) missing += (missing.empty() ? "" : ", ") + gap;
+  if (!missing.empty()) throw std::invalid_argument("tier " + name + " can't run here, missing: " + missing);
+  return isa;
+}
+
+double thread_time_s() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 void register_runtime(nb::module_& m) {
   m.def("cpu_features", &feature_dict, "Usable CPU features (CPUID and operating system) by /proc/cpuinfo name.");
   m.def("best_isa", [] { return std::string(isa_name(best_isa())); }, "The highest tier that runs here.");
   m.def("isa_gaps", [](const std::string& isa) { return isa_gaps(isa_from_name(isa)); }, nb::arg("isa"),
         "What keeps the tier from running here: CPU flags, 'not built', the AMX permission. Empty: it runs.");
-  m.def("allowed_isa", &allowed_isa, nb::arg("cap"), "`cap` when it runs here, else ValueError naming what is missing.");
+  m.def("allowed_isa", [](const std::string& cap) { return std::string(isa_name(usable_isa(cap))); }, nb::arg("cap"), "`cap` when it runs here, else ValueError naming what is missing.");
   m.def("kernel_tiers", &kernel_tiers, nb::arg("cap"), "Kernel family -> the tier that serves it under this cap.");
   m.def("linear_kernel", &linear_kernel, nb::arg("cap"), nb::arg("scheme"), nb::arg("num_tokens"),
         "The inner kernel that multiplies weights of a GGUF scheme in a step of so many tokens.");

@@ -40,13 +40,27 @@ void construct_state(SamplingState* self, Tokens prompt, float temperature, int6
   new (self) SamplingState(std::move(spec), prompt.data(), static_cast<int64_t>(prompt.shape(0)));
 }
 
+// The sampler writes at the ids of biases and bans.
+void check_ids(const SamplingSpec& spec, int64_t vocab_size) {
+  const auto check = [&](int32_t token) {
+    if (token < 0 || token >= vocab_size)
+      throw std::invalid_argument("token id " + std::to_string(token) + " has no logit among " + std::to_string(vocab_size));
+  };
+  for (const auto& [token, bias] : spec.bias) check(token);
+  for (const int32_t token : spec.end_ids) check(token);
+}
+
 std::vector<Draw> sample(Logits logits, const std::vector<const SamplingState*>& states, ThreadPool* pool) {
   if (logits.shape(0) != states.size())
     throw std::invalid_argument(std::to_string(logits.shape(0)) + " rows of logits for " + std::to_string(states.size()) + " states");
+  const auto vocab_size = static_cast<int64_t>(logits.shape(1));
+  for (const SamplingState* state : states) {
+    if (state == nullptr) throw std::invalid_argument("a state is None");
+    check_ids(state->spec(), vocab_size);
+  }
   std::vector<Draw> draws(states.size());
   nb::gil_scoped_release unlocked;
-  sample_rows(logits.data(), static_cast<int64_t>(logits.shape(0)), static_cast<int64_t>(logits.shape(1)), states.data(), pool,
-              draws.data());
+  sample_rows(logits.data(), static_cast<int64_t>(logits.shape(0)), vocab_size, states.data(), pool, draws.data());
   return draws;
 }
 

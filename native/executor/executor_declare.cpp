@@ -69,6 +69,8 @@ int Executor::add_weight(const std::string& scheme, int64_t num_rows, int64_t ro
   require_open();
   require_size("rows of a weight", num_rows);
   require_size("row length of a weight", row_len);
+  require(row_len <= kMaxRowLen, "a weight has rows of " + std::to_string(row_len) + " elements; the kernels take at most " +
+                                     std::to_string(kMaxRowLen));
   const Format format = packed_format(scheme.c_str());
   scheme_row_bytes(scheme.c_str(), row_len);           // throws when the row is not whole blocks
   Weight weight;
@@ -95,7 +97,8 @@ int Executor::add_rope(const float* cos, const float* sin, int64_t num_positions
 int Executor::add_kv_layer(int64_t num_kv_heads, int64_t head_size) {
   require_open();
   require_size("KV heads", num_kv_heads);
-  require(head_size > 0 && head_size % 2 == 0, "head size " + std::to_string(head_size) + " isn't even and positive");
+  require_size("head size", head_size);
+  require(head_size % 2 == 0, "head size " + std::to_string(head_size) + " isn't even");
   const int64_t block_bytes = num_kv_heads * kv_head_bytes(limits_.kv_type, head_size);
   return keep(&kv_layers_, KvCache{nullptr, block_bytes, limits_.kv_type, num_kv_heads, head_size});
 }

@@ -262,6 +262,13 @@ def test_an_unknown_operator_is_named() -> None:
         lower(strange, lambda name: True)
 
 
+def test_rows_longer_than_the_kernels_take_are_refused_before_anything_is_packed() -> None:
+    """Refused while packing, on a thread of the pool, it would end the process."""
+    model = TinyModel(TinyConfig(num_layers=1, ffn=131_072 + 32))
+    with pytest.raises(UnsupportedModelError, match="131104 elements; the kernels take at most 131072"):
+        make(model)
+
+
 def test_mem03_estimate_equals_what_is_taken() -> None:
     model = TinyModel(QUANTIZED["quantized experts"])
     backend = make(model)

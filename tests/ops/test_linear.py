@@ -190,3 +190,10 @@ def test_wrong_shapes_are_refused() -> None:
         _native.linear.matmul("ref", weight, np.zeros((1, 8), np.float32), row_ids=np.array([1], np.int32))
     with pytest.raises(ValueError, match="unknown tier"):
         _native.linear.matmul("sse9", weight, np.zeros((1, 8), np.float32))
+    for blocks in ((0, 2), (-1, 1), (1, 0)):
+        with pytest.raises(ValueError, match="not among the weight's 1"):
+            _native.linear.matmul(
+                "ref", weight, np.zeros((1, 8), np.float32), block_begin=blocks[0], block_end=blocks[1]
+            )
+    with pytest.raises(ValueError, match="takes weights"):
+        _native.linear.bench("ref", [], 1, 0.1)

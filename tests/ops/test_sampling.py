@@ -295,3 +295,9 @@ def test_a_row_of_151k_takes_milliseconds(spec: dict[str, Any]) -> None:
         draw(logits, made)
         best_s = min(best_s, time.perf_counter() - start)
     assert best_s < 8e-3
+
+
+@pytest.mark.parametrize("spec", [{"end_ids": [8]}, {"end_ids": [-1]}, {"bias": [(8, 1.0)]}])
+def test_ids_without_a_logit_are_refused(spec: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="has no logit among 8"):
+        _native.sample(np.zeros((1, 8), np.float32), [state(**spec)], None)

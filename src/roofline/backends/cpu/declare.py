@@ -10,7 +10,7 @@ from roofline.backends.base import WeightTensor
 from roofline.backends.cpu.emit import Emitter
 from roofline.backends.cpu.lower import lower
 from roofline.core.config import KvDtype
-from roofline.core.errors import ConfigError
+from roofline.core.errors import ConfigError, UnsupportedModelError
 from roofline.program.program import Program
 
 
@@ -31,7 +31,8 @@ def declare(
 ) -> tuple[Executor, Emitter]:
     """An executor that knows everything about the program but holds no memory yet (`commit` takes it).
 
-    Raises ConfigError for settings that can't be honoured, UnsupportedModelError for an operator without a kernel.
+    Raises ConfigError for settings that can't be honoured, UnsupportedModelError for an operator, a size or a
+    format without a kernel.
     """
     try:
         native = Executor(
@@ -47,5 +48,8 @@ def declare(
     except ValueError as error:
         raise ConfigError(f"the CPU back end can't run with these settings: {error}") from error
     emitter = Emitter(native, program, weights, settings.max_context)
-    emitter.emit(lower(program, lambda name: not weights[name].scheme.is_quantized))
+    try:
+        emitter.emit(lower(program, lambda name: not weights[name].scheme.is_quantized))
+    except ValueError as error:
+        raise UnsupportedModelError(f"the CPU back end can't run this model: {error}") from error
     return native, emitter
