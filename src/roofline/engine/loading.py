@@ -68,7 +68,9 @@ def load_engine(model: str | Path, user: UserConfig, *, progress: Progress = no_
     loaded = loaded.for_context(config.max_context)  # some rotary scalings depend on it
     checkpoint = loaded.checkpoint
     with times.stage("tokenizer"):
-        tokenizer = load_tokenizer(checkpoint.format, checkpoint.metadata, path, pre_tokenizer=user.pre_tokenizer)
+        tokenizer = load_tokenizer(
+            checkpoint.format, checkpoint.metadata, checkpoint.path, pre_tokenizer=user.pre_tokenizer
+        )
     with times.stage("read and pack"):
         backend = _make_backend(loaded, config, progress)
     with times.stage("warm-up"):
