@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Attention kernels alone, one thread: decode in GB of KV cache per second, prefill in multiply-adds per clock cycle.
 
-    python bench/kernels_attention.py [--isa avx512] [--repeat 20]
+    python bench/kernels_attention.py [--isa TIER] [--repeat 20]
 
 Prints one JSON object a line with the ceiling beside it: for decode the rate at which NumPy sums 64 MB in this process, for prefill
 the tier's nominal FMA rate (two units). Times are CPU time of the thread; the best of the repeats counts.
@@ -73,7 +73,7 @@ def prefill(isa: str, kv_type: str, head_size: int, ratio: int, repeat: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--isa", choices=["ref", "avx2", "avx512"], default="avx512")
+    parser.add_argument("--isa", default=_native.kernel_tiers(_native.best_isa())["attention"])
     parser.add_argument("--repeat", type=int, default=20)
     args = parser.parse_args()
     for measure in (decode, prefill):

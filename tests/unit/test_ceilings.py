@@ -126,3 +126,9 @@ def test_measure_this_machine(monkeypatch):
     assert {point.isa for point in ceilings.peaks} == set(probe().isa.tiers)
     assert 0 < ceilings.barrier_s < 0.1
     assert 0 < ceilings.wake_s < 0.1
+
+
+def test_a_folder_that_takes_no_file_is_an_error_with_a_way_out(machine, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="can't be written"):
+        save_ceilings(ceilings_of(machine.probe()), tmp_path / "file" / "ceilings.json")

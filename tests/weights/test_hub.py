@@ -12,7 +12,7 @@ import pytest
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError
 
-from roofline.core.errors import ModelNotFoundError
+from roofline.core.errors import ConfigError, ModelNotFoundError
 from roofline.weights import hub, wheel_source
 from roofline.weights.catalog import CATALOG, CatalogModel, Wheels
 
@@ -206,3 +206,11 @@ def test_a_name_that_no_file_can_have_is_an_error_with_a_way_out(name: str) -> N
         hub.find_model(name)
     assert "roofline run MODEL" in caught.value.hint
     assert len(caught.value.message) < 200
+
+
+def test_a_cache_that_takes_no_file_is_an_error_with_a_way_out(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOFLINE_CACHE_DIR", str(index.folder / "file" / "below"))
+    (index.folder / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"toy\.gguf can't be written: Not a directory") as caught:
+        hub.get_model(TOY)
+    assert "ROOFLINE_CACHE_DIR" in caught.value.hint

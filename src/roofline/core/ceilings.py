@@ -19,7 +19,7 @@ from typing import Any
 from roofline import __version__
 from roofline.core.errors import ConfigError
 from roofline.core.hardware import Hardware, default_threads
-from roofline.core.paths import cache_dir
+from roofline.core.paths import cache_dir, cannot_write
 
 UNMEASURED = "unmeasured: run roofline doctor --measure"
 SCHEMA_VERSION = 1
@@ -112,11 +112,14 @@ def ceilings_path(hardware: Hardware, environ: Mapping[str, str]) -> Path:
 
 
 def save_ceilings(ceilings: Ceilings, path: Path) -> None:
-    """Write in one step, so that a reader never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write in one step, so that a reader never sees half a file. ConfigError where the folder takes none."""
     partial = path.with_suffix(f".{os.getpid()}.tmp")
-    partial.write_text(json.dumps({"schema": SCHEMA_VERSION, **asdict(ceilings)}, indent=1) + "\n")
-    partial.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps({"schema": SCHEMA_VERSION, **asdict(ceilings)}, indent=1) + "\n")
+        partial.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def load_ceilings(hardware: Hardware, environ: Mapping[str, str] | None = None) -> Ceilings | None:

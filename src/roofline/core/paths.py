@@ -16,3 +16,11 @@ def cache_dir(environ: Mapping[str, str]) -> Path:
     if not environ["ROOFLINE_CACHE_DIR"] or (path.exists() and not path.is_dir()):
         raise ConfigError(f"ROOFLINE_CACHE_DIR={environ['ROOFLINE_CACHE_DIR']!r} is not a folder")
     return path
+
+
+def cannot_write(path: Path, error: OSError) -> ConfigError:
+    """The error to raise when a file of the cache can't be written: no permission, a full disk, no such folder."""
+    return ConfigError(
+        f"{path} can't be written: {error.strerror or error}",
+        hint="make room, or name another folder: ROOFLINE_CACHE_DIR=FOLDER keeps models and measurements",
+    )

