@@ -12,7 +12,7 @@ void linear(const LinearArgs& args) {
 
 const char* describe(Format format, int64_t num_tokens) {
   if (is_float(format)) return "avx2 fma, 1 block x 3 tokens";
-  return num_tokens == 1 ? "avx2 maddubs gemv, 4 streams" : "avx2 maddubs gemm, 1 block x 4 tokens";
+  return num_tokens <= 2 ? "avx2 maddubs gemv, 4 streams" : "avx2 maddubs gemm, 1 block x 4 tokens";
 }
 
 }  // namespace

@@ -135,11 +135,11 @@ void run(const LinearArgs& args, int64_t first, int64_t step, int64_t token) {
   }
 }
 
-template <Format F>
+template <Format F, int T>
 void gemv(const LinearArgs& args) {
   const int64_t step = (args.block_end - args.block_begin) / kStreams;
-  for (int64_t i = 0; i < step; ++i) run<F, kStreams, 1>(args, args.block_begin + i, step, 0);
-  for (int64_t block = args.block_begin + kStreams * step; block < args.block_end; ++block) run<F, 1, 1>(args, block, 0, 0);
+  for (int64_t i = 0; i < step; ++i) run<F, kStreams, T>(args, args.block_begin + i, step, 0);
+  for (int64_t block = args.block_begin + kStreams * step; block < args.block_end; ++block) run<F, 1, T>(args, block, 0, 0);
 }
 
 template <Format F>
@@ -156,7 +156,8 @@ void gemm_block(const LinearArgs& args, int64_t block) {
 
 template <Format F>
 void linear(const LinearArgs& args) {
-  if (args.num_tokens == 1) return gemv<F>(args);
+  if (args.num_tokens == 1) return gemv<F, 1>(args);
+  if (args.num_tokens == 2) return gemv<F, 2>(args);
   for (int64_t block = args.block_begin; block < args.block_end; ++block) gemm_block<F>(args, block);
 }
 

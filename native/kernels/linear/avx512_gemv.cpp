@@ -1,4 +1,4 @@
-// M = 1 over quantized weights: a stream of memory. Eight row blocks advance together, each prefetching its own future, because the
+// M = 1 and 2 over quantized weights: a stream of memory. Eight row blocks advance together, each prefetching its own future, because the
 // hardware prefetcher follows one stream per page and stops at its end (docs/kernels/linear.md has the measurements). The
 // activations' broadcasts are shared by the streams: zmm loads are scarcer than dot products.
 #include "kernels/linear/avx512_parts.h"
@@ -44,11 +44,9 @@ struct Chains {
 };
 
 template <Format F>
-inline void add_group(const uint8_t* tile, int in_tile, const TileScales& shared, __m512i table, const GroupInput<F>& x,
+inline void add_codes(const __m512i (&u)[8], const uint8_t* tile, int in_tile, const TileScales& shared, const GroupInput<F>& x,
                       Chains& sum) {
   constexpr int kHalves = GroupInput<F>::kHalves;
-  __m512i u[8];
-  unpack_codes<F>(group_codes<F>(tile, in_tile), table, u);
 #pragma GCC unroll 2
   for (int h = 0; h < kHalves; ++h) {
     __m512i even = x.compensation[h], odd = _mm512_setzero_si512();
@@ -64,6 +62,16 @@ inline void add_group(const uint8_t* tile, int in_tile, const TileScales& shared
   }
 }
 
+// One group of a row block for T tokens, from one unpacking.
+template <Format F, int T>
+inline void add_group(const uint8_t* tile, int in_tile, const TileScales& shared, __m512i table, const GroupInput<F> (&x)[T],
+                      Chains (&sum)[T]) {
+  __m512i u[8];
+  unpack_codes<F>(group_codes<F>(tile, in_tile), table, u);
+#pragma GCC unroll 2
+  for (int t = 0; t < T; ++t) add_codes<F>(u, tile, in_tile, shared, x[t], sum[t]);
+}
+
 template <Format F>
 inline void prefetch_group(const uint8_t* tile, int in_tile) {
   constexpr int kShare = tile_bytes(F) / (tile_len(F) / kGroupLen);
@@ -72,47 +80,66 @@ inline void prefetch_group(const uint8_t* tile, int in_tile) {
   for (int at = 0; at < kShare; at += 64) _mm_prefetch(reinterpret_cast<const char*>(ahead + at), _MM_HINT_T0);
 }
 
-// Row blocks first, first + step, ... (S of them), all of K.
-template <Format F, int S>
-void run_streams(const LinearArgs& args, int64_t row, int64_t first, int64_t step) {
+// The activations of one group, of one or two tokens.
+template <Format F, int T>
+struct TokenInputs {
+  GroupInput<F> x[T];
+};
+
+template <Format F, int T>
+inline TokenInputs<F, T> token_inputs(const LinearArgs& args, int64_t group) {
+  if constexpr (T == 1) {
+    return {{{args.quantized, activation_row(args, 0), group}}};
+  } else {
+    return {{{args.quantized, activation_row(args, 0), group}, {args.quantized, activation_row(args, 1), group}}};
+  }
+}
+
+// Row blocks first, first + step, ... (S of them) by T tokens, all of K.
+template <Format F, int S, int T>
+void run_streams(const LinearArgs& args, int64_t first, int64_t step) {
   constexpr int kGroups = tile_len(F) / kGroupLen;
   const PackedWeight& weight = *args.weight;
   const __m512i table = unsigned_table(F == Format::q4_lut ? weight.lut : nullptr);
   const uint8_t* tile = weight.tiles + first * weight.block_stride_bytes;
   const int64_t stream_bytes = step * weight.block_stride_bytes;
-  Chains sum[S];
-#pragma GCC unroll 8
-  for (int s = 0; s < S; ++s) sum[s].acc = sum[s].low = _mm512_setzero_ps();
+  Chains sum[S][T];
+#pragma GCC unroll 16
+  for (int i = 0; i < S * T; ++i) sum[i / T][i % T].acc = sum[i / T][i % T].low = _mm512_setzero_ps();
   for (int64_t group = 0; group < weight.row_len / kGroupLen; group += kGroups, tile += tile_bytes(F)) {
     TileScales shared[S];
 #pragma GCC unroll 8
     for (int s = 0; s < S; ++s) shared[s] = load_tile_scales<F>(tile + s * stream_bytes);
     for (int g = 0; g < kGroups; ++g) {
-      const GroupInput<F> x(args.quantized, row, group + g);
+      const TokenInputs<F, T> in = token_inputs<F, T>(args, group + g);
 #pragma GCC unroll 8
       for (int s = 0; s < S; ++s) {
         prefetch_group<F>(tile + s * stream_bytes, g);
-        add_group<F>(tile + s * stream_bytes, g, shared[s], table, x, sum[s]);
+        add_group<F, T>(tile + s * stream_bytes, g, shared[s], table, in.x, sum[s]);
       }
     }
   }
-#pragma GCC unroll 8
-  for (int s = 0; s < S; ++s) store_block(args, 0, first + s * step, join<F>(sum[s].acc, sum[s].low));
+#pragma GCC unroll 16
+  for (int i = 0; i < S * T; ++i) {
+    const Chains& chains = sum[i / T][i % T];
+    store_block(args, i % T, first + i / T * step, join<F>(chains.acc, chains.low));
+  }
 }
 
 // Cuts the range in S equal parts and walks them side by side; what remains goes to fewer streams.
-template <Format F, int S>
-void gemv_range(const LinearArgs& args, int64_t row, int64_t begin, int64_t end) {
+template <Format F, int S, int T>
+void gemv_range(const LinearArgs& args, int64_t begin, int64_t end) {
   const int64_t step = (end - begin) / S;
-  for (int64_t i = 0; i < step; ++i) run_streams<F, S>(args, row, begin + i, step);
+  for (int64_t i = 0; i < step; ++i) run_streams<F, S, T>(args, begin + i, step);
   if constexpr (S > 1) {
-    gemv_range<F, S / 2>(args, row, begin + step * S, end);
+    gemv_range<F, S / 2, T>(args, begin + step * S, end);
   }
 }
 
 template <Format F>
 void gemv(const LinearArgs& args) {
-  gemv_range<F, 8>(args, activation_row(args, 0), args.block_begin, args.block_end);
+  const auto run = args.num_tokens == 1 ? gemv_range<F, 8, 1> : gemv_range<F, 8, 2>;
+  run(args, args.block_begin, args.block_end);
 }
 
 }  // namespace
