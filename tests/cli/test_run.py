@@ -15,11 +15,12 @@ import typer
 from typer.testing import CliRunner
 
 from roofline import LLM, SamplingParams
-from roofline.cli.bench import Measure, parse_measures, room_for
+from roofline.cli.bench import Measure, decode_s, parse_measures, room_for
 from roofline.cli.main import app
 from roofline.core.ceilings import Bandwidth, Ceilings, Peak, ceilings_path, save_ceilings
 from roofline.core.errors import RequestError
 from roofline.core.hardware import probe
+from support.fake_model import fake_engine
 
 SMALL = ["--max-context", "256", "--threads", "2"]
 
@@ -187,6 +188,15 @@ def test_bench_prints_one_object_a_line(smollm2: str) -> None:
         assert record["threads"] == 2
         assert record["floor_tokens_per_s"] is None
     assert [record["context"] for record in records] == [0, 128]
+
+
+def test_streams_that_do_not_all_run_in_each_step_are_no_measure() -> None:
+    """The rate would count tokens of streams that waited."""
+    engine = fake_engine(max_tokens_per_step=1, max_context=16)
+    with pytest.raises(RequestError, match="1 of 2 streams") as caught:
+        decode_s(engine, [[65, 66], [67, 68]])
+    assert "--max-tokens-per-step" in caught.value.hint
+    assert not engine.has_work
 
 
 def test_measures_are_checked_and_get_room() -> None:

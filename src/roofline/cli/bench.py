@@ -109,7 +109,7 @@ def _rates(engine: Engine, one: Measure, repeat: int) -> list[float]:
     def run_s() -> float:
         if one.is_prefill:
             return _prefill_s(engine, [rng.randrange(first, last) for _ in range(one.size)])
-        return _decode_s(engine, [[rng.randrange(first, last) for _ in range(DECODE_CONTEXT)] for _ in range(one.size)])
+        return decode_s(engine, [[rng.randrange(first, last) for _ in range(DECODE_CONTEXT)] for _ in range(one.size)])
 
     num_tokens = one.size if one.is_prefill else one.size * NUM_DECODE_STEPS
     run_s()
@@ -124,19 +124,28 @@ def _prefill_s(engine: Engine, prompt: list[int]) -> float:
     return time.perf_counter() - start
 
 
-def _decode_s(engine: Engine, prompts: list[list[int]]) -> float:
+def decode_s(engine: Engine, prompts: list[list[int]]) -> float:
+    """Seconds of NUM_DECODE_STEPS steps that all streams share. RequestError where a step can't hold all of them."""
     params = SamplingParams(temperature=0, max_tokens=None, ignore_eos=True)
     requests = [engine.submit(prompt, params) for prompt in prompts]
-    started: set[int] = set()
-    while len(started) < len(requests):
-        started |= {output.request_id for output in engine.step()}
-    start = time.perf_counter()
-    for _ in range(NUM_DECODE_STEPS):
-        engine.step()
-    seconds = time.perf_counter() - start
-    for request_id in requests:
-        engine.abort(request_id)
-    return seconds
+    try:
+        started: set[int] = set()
+        while len(started) < len(requests):
+            started |= {output.request_id for output in engine.step()}
+        start = time.perf_counter()
+        for _ in range(NUM_DECODE_STEPS):
+            _require_all(len(engine.step()), len(requests))
+        return time.perf_counter() - start
+    finally:
+        for request_id in requests:
+            engine.abort(request_id)
+
+
+def _require_all(num_ran: int, num_streams: int) -> None:
+    if num_ran != num_streams:
+        raise RequestError(
+            f"{num_ran} of {num_streams} streams ran in a step", hint=f"--max-tokens-per-step {num_streams} or more"
+        )
 
 
 def _record(llm: LLM, one: Measure, rates: list[float], floor: Floor | None) -> dict[str, Any]:
