@@ -139,3 +139,11 @@ def test_any_gguf_metadata(tmp_path_factory, changes):
 def test_absurd_counts_are_refused_before_they_cost_memory(tmp_path, key):
     with pytest.raises(RooflineError, match=f"'{key}' is 1000000"):
         read_config(Checkpoint(tmp_path, "huggingface", CONFIG | {key: 1_000_000}, {}))
+
+
+def test_a_negative_window_period_is_refused(tmp_path):
+    """Python's remainder would make every layer attend to everything."""
+    embedding = Tensor("token_embd.weight", SCHEMES["F32"], (12, 16), np.zeros(12 * 16 * 4, np.uint8))
+    metadata = GGUF | {"qwen2moe.attention.sliding_window_pattern": -2}
+    with pytest.raises(RooflineError, match="a negative period"):
+        read_config(Checkpoint(tmp_path, "gguf", metadata, {embedding.name: embedding}))

@@ -174,6 +174,8 @@ def _windows(checkpoint: Checkpoint, fields: Fields, family: Family, num_layers:
             raise fields.error(pattern_key, f"has {len(pattern)} entries for {num_layers} layers")
         return tuple(window if flag else 0 for flag in pattern)
     period = fields.integer(pattern_key, family.traits.gguf_window_period)
+    if period < 0:
+        raise fields.error(pattern_key, f"is {period}, a negative period")
     return tuple(window if period == 0 or layer % period < period - 1 else 0 for layer in range(num_layers))
 
 
