@@ -14,7 +14,7 @@ from roofline.core.memory import ModelFacts
 from roofline.program.program import Program
 from roofline.weights.schemes import Scheme
 
-_CONTEXT_STEP = 4096  # tokens; many of the steps in which scratch grows
+_CONTEXT_STEP = 1024  # tokens; a few of the steps in which scratch grows, and short rotary tables
 
 
 @dataclass(frozen=True)
@@ -65,23 +65,26 @@ def model_facts(name: str, program: Program, schemes: Mapping[str, Scheme], max_
     """
     base = CpuSettings(threads=1, isa="ref", max_tokens_per_step=1, max_context=_CONTEXT_STEP)
 
-    def scratch_bytes(**changes: int) -> int:
-        return estimate(program, schemes, num_blocks=1, settings=replace(base, **changes)).scratch_bytes  # type: ignore[arg-type]
+    def use(settings: CpuSettings) -> MemoryUse:
+        return estimate(program, schemes, num_blocks=1, settings=settings)
 
-    per_token = scratch_bytes(max_tokens_per_step=2) - scratch_bytes()
-    per_thread = scratch_bytes(threads=3) - scratch_bytes(threads=2)
+    def growth_bytes(settings: CpuSettings, larger: CpuSettings) -> int:
+        return use(larger).scratch_bytes - use(settings).scratch_bytes
+
+    least, two_threads = use(base), replace(base, threads=2)
+    per_token = use(replace(base, max_tokens_per_step=2)).scratch_bytes - least.scratch_bytes
+    per_thread = growth_bytes(two_threads, replace(base, threads=3))
     # Attention splits a context only where threads and rows gain by it.
-    step = {"threads": 2, "max_tokens_per_step": 64}
-    grown = scratch_bytes(max_context=2 * _CONTEXT_STEP, **step) - scratch_bytes(**step)
-    per_context_token = grown // _CONTEXT_STEP
+    splitting = replace(two_threads, max_tokens_per_step=64)
+    per_context_token = growth_bytes(splitting, replace(splitting, max_context=2 * _CONTEXT_STEP)) // _CONTEXT_STEP
     return ModelFacts(
         name=name,
-        weights_bytes=estimate(program, schemes, num_blocks=1, settings=base).weights_bytes,
+        weights_bytes=least.weights_bytes,
         kv_shapes=tuple((layer.num_kv_heads, layer.head_size) for layer in program.kv_layers),
         max_context=max_context,
         vocab_size=program.vocab_size,
         scratch_bytes_per_token=per_token,
         scratch_bytes_per_thread=per_thread,
         scratch_bytes_per_context_token=per_context_token,
-        scratch_bytes_fixed=max(0, scratch_bytes() - per_token - per_thread - per_context_token * _CONTEXT_STEP),
+        scratch_bytes_fixed=max(0, least.scratch_bytes - per_token - per_thread - per_context_token * _CONTEXT_STEP),
     )
