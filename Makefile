@@ -41,7 +41,7 @@ demo: build  ## install, build, get the default model, answer a prompt
 test: dev  ## the test suite; tests of models and oracles that are absent are skipped, with the command that gets them
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-isa: dev  ## the kernel and contract tests under every tier cap that this machine can run
+test-isa: dev  ## engine, contract and model tests under every tier cap that this machine can run
 	@for isa in ref avx2 avx512 amx; do \
 	  if ROOFLINE_ISA=$$isa $(BIN)/python -m roofline.cli.main doctor --json >/dev/null 2>&1; then \
 	    echo "ROOFLINE_ISA=$$isa"; ROOFLINE_ISA=$$isa $(BIN)/python -m pytest -n 2 --dist loadfile tests/engine tests/property tests/models || exit 1; \

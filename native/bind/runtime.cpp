@@ -102,7 +102,8 @@ void register_runtime(nb::module_& m) {
   m.def("best_isa", [] { return std::string(isa_name(best_isa())); }, "The highest tier that runs here.");
   m.def("isa_gaps", [](const std::string& isa) { return isa_gaps(isa_from_name(isa)); }, nb::arg("isa"),
         "What keeps the tier from running here: CPU flags, 'not built', the AMX permission. Empty: it runs.");
-  m.def("allowed_isa", [](const std::string& cap) { return std::string(isa_name(usable_isa(cap))); }, nb::arg("cap"), "`cap` when it runs here, else ValueError naming what is missing.");
+  m.def("allowed_isa", [](const std::string& cap) { return std::string(isa_name(usable_isa(cap))); }, nb::arg("cap"),
+        "`cap` when it runs here, else ValueError naming what is missing.");
   m.def("kernel_tiers", &kernel_tiers, nb::arg("cap"), "Kernel family -> the tier that serves it under this cap.");
   m.def("linear_kernel", &linear_kernel, nb::arg("cap"), nb::arg("scheme"), nb::arg("num_tokens"),
         "The inner kernel that multiplies weights of a GGUF scheme in a step of so many tokens.");

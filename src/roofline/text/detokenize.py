@@ -51,7 +51,8 @@ class StopMatcher:
     """Passes text through up to the first stop string.
 
     Of several stops the one that is complete first wins (of those ending together, the longest): the result depends on
-    the text alone, not on how it was cut into tokens. None is empty (SamplingParams refuses it). Only a tail that is a proper prefix of a stop is held back.
+    the text alone, not on how it was cut into tokens. Only a tail that is a proper prefix of a stop is held back.
+    `stops` holds no empty string: SamplingParams refuses it.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
