@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from roofline import LLM, SamplingParams
+from roofline.core.errors import RequestError
 
 HIDDEN, FFN, HEADS, VOCAB_SIZE = 32, 64, 2, 258
 CONFIG = {
@@ -72,3 +73,24 @@ def test_an_end_token_outside_the_vocabulary_changes_nothing(folder: Path) -> No
     expected = answer(folder)
     write_config(folder, eos_token_id=[-1, VOCAB_SIZE, 2**40])
     assert answer(folder, min_tokens=4) == expected
+
+
+def test_a_stream_outlives_its_llm_with_an_error_that_says_so(folder: Path) -> None:
+    llm = LLM(folder, threads=1)
+    stream = llm.stream("hello", SamplingParams(max_tokens=50, ignore_eos=True))
+    llm.close()
+    stream.close()
+    with pytest.raises(RequestError, match="closed"):
+        next(stream)
+
+
+def test_a_stream_whose_step_failed_says_that_it_was_dropped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LLM(folder, threads=1) as llm:
+        stream = llm.stream("hello")
+        with monkeypatch.context() as patch:
+            patch.setattr(type(llm.loaded.backend), "step", lambda backend, batch: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                next(stream)
+        stream.close()
+        with pytest.raises(RequestError, match="dropped"):
+            next(stream)

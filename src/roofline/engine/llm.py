@@ -195,7 +195,7 @@ class LLM:
     def _next_output(self, request_id: int) -> Output:
         """The next output of one request; steps the engine while there is none, and keeps what others get."""
         with self._lock:
-            while not (mine := self._inbox[request_id]):
+            while not (mine := self._inbox.get(request_id)):
                 self._step(request_id)
             output = mine.popleft()
             if output.completion is not None:
