@@ -204,7 +204,7 @@ def test_cached_models_have_the_catalog_size(model_path: Any) -> None:
 def test_a_name_that_no_file_can_have_is_an_error_with_a_way_out(name: str) -> None:
     with pytest.raises(ModelNotFoundError, match="can't be the path") as caught:
         hub.find_model(name)
-    assert "roofline run MODEL" in caught.value.hint
+    assert "the model comes before the prompt" in caught.value.hint
     assert len(caught.value.message) < 200
 
 

@@ -87,7 +87,7 @@ def _existing_path(name: str | Path) -> Path | None:
         shown = repr(str(name))
         raise ModelNotFoundError(
             f"{shown if len(shown) <= 80 else shown[:77] + '...'} can't be the path of a model: {reason}",
-            hint='the model comes first, then the prompt: roofline run MODEL "PROMPT"',
+            hint=f"{_way_out(str(name))}; the model comes before the prompt",
         ) from error
 
 
