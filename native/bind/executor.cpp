@@ -176,7 +176,6 @@ void define_row_operators(ExecutorClass& c) {
     self.row_norm({x, out, weight, eps, num_groups, group_len});
   }, nb::arg("x"), nb::arg("out"), nb::arg("weight"), nb::arg("eps"), nb::arg("num_groups"), nb::arg("group_len"));
   c.def("row_quantize", &Executor::row_quantize, nb::arg("x"), nb::arg("out"));
-  c.def("row_quantize_twice", &Executor::row_quantize_twice, nb::arg("x"), nb::arg("out"));
   c.def("row_rope", &Executor::row_rope, nb::arg("x"), nb::arg("rope"), nb::arg("num_heads"), nb::arg("head_size"));
   c.def("row_append", &Executor::row_append, nb::arg("layer"), nb::arg("k"), nb::arg("v"));
   c.def("row_add", &Executor::row_add, nb::arg("a"), nb::arg("b"), nb::arg("out"));

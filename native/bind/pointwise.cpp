@@ -54,16 +54,6 @@ void quantize(const std::string& isa, In x, Array<int8_t> q, Out scale, Array<in
   kernels_of(isa).quantize(x.data(), len, q.data(), scale.data(), sum16.data());
 }
 
-void quantize_residual(const std::string& isa, In x, Array<const int8_t> q, In scale, Array<int8_t> lo, Out lo_scale,
-                       Array<int32_t> lo_sum16) {
-  const int64_t len = len_of(x);
-  require(len % kGroupLen == 0, "len must be a multiple of 32");
-  require(len_of(q) >= len && len_of(scale) == len / 32, "q and scale are not those of x");
-  require(len_of(lo) >= (len + 63) / 64 * 64, "lo is shorter than len rounded up to 64");
-  require(len_of(lo_scale) == len / 32 && len_of(lo_sum16) == len / 16, "lo_scale takes len / 32 values and lo_sum16 len / 16");
-  kernels_of(isa).quantize_residual(x.data(), len, q.data(), scale.data(), lo.data(), lo_scale.data(), lo_sum16.data());
-}
-
 void rope(const std::string& isa, Out x, int64_t head_size, In cos, In sin, const std::string& style) {
   require(head_size > 0 && len_of(x) % head_size == 0, "x is not a whole number of heads");
   require(len_of(cos) == len_of(sin) && 2 * len_of(cos) <= head_size, "cos and sin take rotary_len / 2 values each");
@@ -106,8 +96,6 @@ void register_pointwise(nb::module_& parent) {
   m.def("rms_norm", &rms_norm, nb::arg("isa"), nb::arg("x"), nb::arg("weight").none(), nb::arg("eps"), nb::arg("num_groups"),
         nb::arg("y"));
   m.def("quantize", &quantize, nb::arg("isa"), nb::arg("x"), nb::arg("q"), nb::arg("scale"), nb::arg("sum16"));
-  m.def("quantize_residual", &quantize_residual, nb::arg("isa"), nb::arg("x"), nb::arg("q"), nb::arg("scale"), nb::arg("lo"),
-        nb::arg("lo_scale"), nb::arg("lo_sum16"));
   m.def("rope", &rope, nb::arg("isa"), nb::arg("x"), nb::arg("head_size"), nb::arg("cos"), nb::arg("sin"), nb::arg("style"));
   m.def("gated_act", &gated_act, nb::arg("isa"), nb::arg("gate"), nb::arg("up"), nb::arg("act"), nb::arg("y"));
   m.def("add", &add, nb::arg("isa"), nb::arg("a"), nb::arg("b"), nb::arg("y"));

@@ -80,7 +80,6 @@ class Executor {
   void row_gather(int x, int out);
   void row_norm(NormSpec spec);
   void row_quantize(int x, int out);
-  void row_quantize_twice(int x, int out);             // out has two rows for each of x: what the logits read
   void row_rope(int x, int rope, int64_t num_heads, int64_t head_size);
   void row_append(int layer, int k, int v);
   void row_add(int a, int b, int out);

@@ -49,13 +49,6 @@ void Executor::row_quantize(int x, int out) {
   add_row_op(std::make_unique<QuantizeOp>(*kernels_.pointwise, floats(x), quants(out, floats(x).width)));
 }
 
-void Executor::row_quantize_twice(int x, int out) {
-  const FloatBuffer& rows = floats(x);
-  const QuantBuffer& images = quants(out, rows.width);
-  require(images.num_rows == 2 * rows.num_rows, "two images need a buffer of two rows for each row");
-  add_row_op(std::make_unique<QuantizeTwiceOp>(*kernels_.pointwise, rows, images));
-}
-
 void Executor::row_rope(int x, int rope, int64_t num_heads, int64_t head_size) {
   const RopeTable& table = at(ropes_, rope, "rope table");
   require(2 * table.half_len <= head_size, "the rotary length is longer than a head");
@@ -196,9 +189,7 @@ void Executor::add_logits(const std::string& name, InputSpec input, int weight, 
   require_open();
   Weight& head = at(weights_, weight, "weight");
   require(head.packed.num_rows == limits_.vocab_size, "the head has another number of rows than the vocabulary");
-  const LinearInput source = linear_input(input, head);
-  require(source.quantized == nullptr || source.quantized->num_rows == 2 * limits_.max_tokens, "the head reads two images of each row");
-  phases_.push_back(std::make_unique<LogitsPhase>(name, kernels_, source, &head, scale, soft_cap, limits_.num_threads));
+  phases_.push_back(std::make_unique<LogitsPhase>(name, kernels_, linear_input(input, head), &head, scale, soft_cap, limits_.num_threads));
   open_rows_ = nullptr;
   has_logits_ = true;
 }

@@ -16,13 +16,6 @@ void append_costs(const PackedWeight& weight, std::vector<int64_t>* costs) {
   costs->insert(costs->end(), static_cast<size_t>(num_blocks(weight)), weight.block_stride_bytes);
 }
 
-// A view of the weight that starts at a row block, so that its first column is column 0 of a scratch.
-PackedWeight from_block(PackedWeight weight, int64_t block) {
-  weight.tiles += block * weight.block_stride_bytes;
-  weight.num_rows -= block * kRowBlock;
-  return weight;
-}
-
 // The part of each thread's home that lies in [first, end), as block numbers of that weight.
 std::vector<BlockRange> clip_home(const std::vector<BlockRange>& home, int64_t first, int64_t end) {
   std::vector<BlockRange> clipped;
@@ -109,7 +102,10 @@ void GatedColumns::run_chunk(const Lane& lane, int64_t first_row, int64_t rows, 
   args.scratch = lane.linear;
   args.block_end = blocks.end - blocks.begin;
   for (const bool is_gate : {true, false}) {
-    const PackedWeight view = from_block((is_gate ? weights.gate : weights.up)->packed, blocks.begin);
+    // A view of the weight that starts at this range, so that its first column is column 0 of the scratch.
+    PackedWeight view = (is_gate ? weights.gate : weights.up)->packed;
+    view.tiles += blocks.begin * view.block_stride_bytes;
+    view.num_rows -= column;
     args.weight = &view;
     input.fill(view.format, row_ids != nullptr ? 0 : first_row, &args);
     args.y = is_gate ? gate : up;
@@ -152,58 +148,22 @@ LogitsPhase::LogitsPhase(std::string name, const KernelTable& kernels, LinearInp
   weight->home = narrow_.ranges;
 }
 
-int64_t LogitsPhase::num_rows(const Step& step) const {
-  return (reads_floats(weight_->packed.format) ? 1 : 2) * step.input.num_logit_rows;
-}
-
-// Slices of rows so that a chunk's columns of both images fit the scratch. A chunk has fewer than 128 blocks (kNarrow), so that up
-// to 64 logit rows are one slice and one read of the weights.
 void LogitsPhase::run_blocks(const Step& step, const Lane& lane, BlockRange blocks) {
-  if (reads_floats(weight_->packed.format)) {
-    multiply_floats(step, lane, blocks);
-  } else {
-    const int64_t fit = kColumnScratchLen / (2 * kRowBlock * (blocks.end - blocks.begin)), end = step.input.num_logit_rows;
-    for (int64_t row = 0; row < end; row += fit) multiply_images(step, lane, {row, std::min(row + fit, end)}, blocks);
-  }
-  finish(step, blocks);
-}
-
-void LogitsPhase::multiply_floats(const Step& step, const Lane& lane, BlockRange blocks) const {
+  const PackedWeight& weight = weight_->packed;
   LinearArgs args{};
-  args.weight = &weight_->packed;
-  input_.fill(args.weight->format, 0, &args);
+  args.weight = &weight;
+  input_.fill(weight.format, 0, &args);
   args.num_tokens = step.input.num_logit_rows;
   args.y = step.input.logits;
-  args.y_stride = args.weight->num_rows;
+  args.y_stride = weight.num_rows;
   args.block_begin = blocks.begin;
   args.block_end = blocks.end;
   args.scratch = lane.linear;
   kernels_.linear(args);
-}
-
-void LogitsPhase::multiply_images(const Step& step, const Lane& lane, Range rows, BlockRange blocks) const {
-  const PackedWeight view = from_block(weight_->packed, blocks.begin);
-  LinearArgs args{};
-  args.weight = &view;
-  input_.fill(view.format, 2 * rows.begin, &args);
-  args.num_tokens = 2 * (rows.end - rows.begin);
-  args.y = lane.columns;
-  args.y_stride = (blocks.end - blocks.begin) * kRowBlock;
-  args.block_end = blocks.end - blocks.begin;
-  args.scratch = lane.linear;
-  kernels_.linear(args);
-  const int64_t vocab_size = weight_->packed.num_rows, len = std::min(args.y_stride, view.num_rows);
-  for (int64_t row = rows.begin; row < rows.end; ++row) {
-    const float* hi = lane.columns + 2 * (row - rows.begin) * args.y_stride;
-    pointwise_.add(hi, hi + args.y_stride, len, step.input.logits + row * vocab_size + blocks.begin * kRowBlock);
-  }
-}
-
-void LogitsPhase::finish(const Step& step, BlockRange blocks) const {
-  const int64_t vocab_size = weight_->packed.num_rows, column = blocks.begin * kRowBlock;
-  const int64_t len = std::min(blocks.end * kRowBlock, vocab_size) - column;
-  for (int64_t row = 0; row < step.input.num_logit_rows; ++row) {
-    float* y = step.input.logits + row * vocab_size + column;
+  const int64_t column = blocks.begin * kRowBlock;
+  const int64_t len = std::min(blocks.end * kRowBlock, weight.num_rows) - column;
+  for (int64_t row = 0; row < args.num_tokens; ++row) {
+    float* y = args.y + row * args.y_stride + column;
     if (scale_ != 1.0f) pointwise_.scale(y, scale_, len, y);
     if (soft_cap_ != 0.0f) pointwise_.soft_cap(y, soft_cap_, len);
   }

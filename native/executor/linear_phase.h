@@ -7,7 +7,6 @@
 #include "executor/block_plan.h"
 #include "executor/buffers.h"
 #include "executor/phase.h"
-#include "runtime/thread_pool.h"
 
 namespace roofline {
 
@@ -111,22 +110,17 @@ class GatedPhase final : public BlockPhase {
   GatedColumns columns_;
 };
 
-// Logits of the logit rows into the caller's array, scaled and soft-capped. A quantized head reads two int8 images of each row (rows
-// 2l and 2l + 1 of its input) in one product, one read of the weights, and adds the two results (roofline/numeric.h).
+// Logits of the logit rows, straight into the caller's array, scaled and soft-capped.
 class LogitsPhase final : public BlockPhase {
  public:
   LogitsPhase(std::string name, const KernelTable& kernels, LinearInput input, Weight* weight, float scale, float soft_cap,
               int num_threads);
 
  protected:
-  int64_t num_rows(const Step& step) const override;    // of the product
+  int64_t num_rows(const Step& step) const override { return step.input.num_logit_rows; }
   void run_blocks(const Step& step, const Lane& lane, BlockRange blocks) override;
 
  private:
-  void multiply_floats(const Step& step, const Lane& lane, BlockRange blocks) const;
-  void multiply_images(const Step& step, const Lane& lane, Range rows, BlockRange blocks) const;
-  void finish(const Step& step, BlockRange blocks) const;
-
   const PointwiseKernels& pointwise_;
   LinearInput input_;
   const Weight* weight_;

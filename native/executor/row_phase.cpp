@@ -40,12 +40,6 @@ void QuantizeOp::run(const Step&, int64_t row) const {
   kernels.quantize(x.row(row), x.width, to.q, to.scale, to.sum16);
 }
 
-void QuantizeTwiceOp::run(const Step&, int64_t row) const {
-  const QuantBuffer::Target hi = out.target(2 * row, 0), lo = out.target(2 * row + 1, 0);
-  kernels.quantize(x.row(row), x.width, hi.q, hi.scale, hi.sum16);
-  kernels.quantize_residual(x.row(row), x.width, hi.q, hi.scale, lo.q, lo.scale, lo.sum16);
-}
-
 void RopeOp::run(const Step& step, int64_t row) const {
   const int64_t at = step.input.positions[row] * table.half_len;
   kernels.rope(x.row(row), num_heads, head_size, 2 * table.half_len, &table.cos[at], &table.sin[at], table.style);

@@ -88,15 +88,6 @@ struct QuantizeOp final : RowOp {
   void run(const Step& step, int64_t row) const override;
 };
 
-// Two int8 images of row r of x: rows 2r (the first) and 2r + 1 (what it left) of out.
-struct QuantizeTwiceOp final : RowOp {
-  const PointwiseKernels& kernels;
-  const FloatBuffer& x;
-  const QuantBuffer& out;
-  QuantizeTwiceOp(const PointwiseKernels& kernels, const FloatBuffer& x, const QuantBuffer& out) : kernels(kernels), x(x), out(out) {}
-  void run(const Step& step, int64_t row) const override;
-};
-
 struct RopeOp final : RowOp {
   const PointwiseKernels& kernels;
   const FloatBuffer& x;

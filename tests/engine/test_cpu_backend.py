@@ -107,44 +107,6 @@ def test_tiers_agree_bit_for_bit(name: str) -> None:
         np.testing.assert_array_equal(logits[isa], logits["ref"], err_msg=isa)
 
 
-# Embedding, norm and head: what is seen is the head's arithmetic.
-HEAD_ONLY = TinyConfig(num_layers=0, windows=(), hidden=256, is_tied=False)
-
-
-def one_image(rows: np.ndarray) -> np.ndarray:
-    """Rows [L, E] rounded to int8 per 32 elements."""
-    groups = rows.reshape(len(rows), -1, 32)
-    scale = np.maximum(np.abs(groups).max(-1, keepdims=True), 1e-30) / 127  # some groups are all zero
-    return (np.rint(groups / scale) * scale).reshape(rows.shape)
-
-
-@pytest.mark.parametrize("isa", TIERS)
-@pytest.mark.parametrize("scheme", ["Q8_0", "Q4_1", "Q4_K", "Q6_K", "IQ4_NL"])
-def test_a_quantized_head_reads_its_rows_with_sixteen_bits(scheme: str, isa: str) -> None:
-    model = TinyModel(dataclasses.replace(HEAD_ONLY, scheme=scheme), seed=19)
-    sequence = prompt(model, 12)
-    weights = {name: weight.dequantized().astype(np.float64) for name, weight in model.weights.items()}
-    x = weights["embed"][sequence.token_ids]
-    rows = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * weights["final_norm"]
-    wanted = rows @ weights["head"].T
-
-    def error(logits: np.ndarray) -> float:
-        return float(np.sqrt(((logits - wanted) ** 2).mean()))
-
-    two_images = error(run(make(model, isa=isa), sequence, (11, 1)))
-    assert error(one_image(rows) @ weights["head"].T) > 100 * two_images
-
-
-def test_many_logit_rows_go_through_the_head_in_slices() -> None:
-    """More columns of both images than a thread's scratch holds, in one step; and any step gives the same bits."""
-    model = TinyModel(dataclasses.replace(HEAD_ONLY, scheme="Q8_0", hidden=32, vocab_size=5001), seed=21)
-    sequence = prompt(model, 400)
-    backend = make(model, threads=1, isa=TIERS[-1], max_tokens_per_step=400)
-    whole = run(backend, sequence, (400,))
-    np.testing.assert_array_equal(whole, run(backend, sequence, (1, 2, 4, 5, 8, 80, 300)))
-    assert np.isfinite(whole).all()
-
-
 def test_identical_experts_give_the_dense_answer() -> None:
     """moe: a dense model upcycled to identical experts answers as the dense one does."""
     dense, mixed = TinyModel(TinyConfig(), seed=9), TinyModel(TinyConfig(num_experts=4, top_k=2), seed=9)
@@ -351,10 +313,3 @@ def test_trace_names_every_phase_and_progress_ends_at_the_total() -> None:
     assert [time.phase.split()[0] for time in times[:4]] == ["rows", "linear", "rows", "attention"]
     assert all(time.seconds > 0 and time.threads == 1 for time in times)
     assert set(backend.describe()) == {name for name, w in model.weights.items() if len(w.shape) == 2}
-
-
-@pytest.mark.skipif("avx512" not in TIERS, reason="needs kernels that differ by the number of rows")
-def test_describe_counts_both_images_of_the_head() -> None:
-    model = TinyModel(dataclasses.replace(HEAD_ONLY, scheme="Q8_0"))
-    described = make(model, isa="avx512").describe(num_tokens=1)
-    assert described == {"head": "Q8_0: avx512 vnni gemv, 8 streams x 2 tokens"}

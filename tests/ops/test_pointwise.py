@@ -70,14 +70,6 @@ def quantize(isa: str, x: Floats) -> tuple[NDArray[np.int8], Floats, NDArray[np.
     return q, scale, sum16
 
 
-def quantize_twice(isa: str, x: Floats) -> tuple[NDArray[np.int8], Floats, NDArray[np.int8], Floats, NDArray[np.int32]]:
-    q, scale, _ = quantize(isa, x)
-    lo = np.full(len(q), 99, np.int8)
-    lo_scale, lo_sum16 = np.empty(len(x) // 32, np.float32), np.empty(len(x) // 16, np.int32)
-    pw.quantize_residual(isa, x, q, scale, lo, lo_scale, lo_sum16)
-    return q, scale, lo, lo_scale, lo_sum16
-
-
 def rope(isa: str, x: Floats, head_size: int, cos: Floats, sin: Floats, style: str) -> Floats:
     y, whole = framed(len(x))
     y[:] = x
@@ -239,43 +231,6 @@ def test_quantize_keeps_bad_values_visible(isa: str, value: float, where: int) -
     assert np.isfinite(scale[0])
     assert not np.isfinite(scale[1])
     assert not q[32:].any()
-
-
-@pytest.mark.parametrize("isa", TIERS)
-@pytest.mark.parametrize("len_", [32, 64, 96, 576, 896])
-def test_two_images_hold_sixteen_bits(isa: str, len_: int) -> None:
-    x = normal(len_, scale=5)
-    x[:32] = np.arange(-16, 16) + np.float32(0.5)  # residuals of half a step, the largest there are
-    x[0] = 127 / 8
-    q, scale, lo, lo_scale, lo_sum16 = quantize_twice(isa, x)
-    groups = x.reshape(-1, 32).astype(np.float64)
-    hi_codes, lo_codes = (codes[:len_].reshape(-1, 32).astype(np.float64) for codes in (q, lo))
-    restored = hi_codes * scale[:, None] + lo_codes * lo_scale[:, None]
-    # Half a step of the second image, and the rounding of the float32 difference and scales.
-    bound = np.abs(groups).max(1) * (1 / (127 * 254 * 2) + 2**-23)
-    assert (np.abs(restored - groups) <= bound[:, None]).all()
-    np.testing.assert_array_equal(lo_scale, scale / np.float32(254))
-    np.testing.assert_array_equal(lo_sum16, lo[:len_].reshape(-1, 16).astype(np.int32).sum(1))
-    assert np.abs(lo[:len_].astype(int)).max() <= 127
-    assert not lo[len_:].any()
-
-
-@pytest.mark.parametrize("isa", FAST_TIERS)
-@pytest.mark.parametrize("scale", [1e-38, 1e-34, 1.0, 1e37])
-def test_second_image_equals_ref(isa: str, scale: float) -> None:
-    x = normal(32 * 400, scale=scale)
-    for got, wanted in zip(quantize_twice(isa, x), quantize_twice("ref", x), strict=True):
-        np.testing.assert_array_equal(got, wanted)
-
-
-@pytest.mark.parametrize("isa", TIERS)
-@pytest.mark.parametrize("value", [0.0, 1e-42, 1e-36, np.inf, -np.inf, np.nan])
-def test_second_image_of_what_has_none_is_zero(isa: str, value: float) -> None:
-    """Below 1e-34 the finer scale has no finite inverse; the first image alone keeps inf and NaN visible."""
-    _, _, lo, lo_scale, lo_sum16 = quantize_twice(isa, np.full(32, value, np.float32))
-    assert not lo.any()
-    assert not lo_scale.any()
-    assert not lo_sum16.any()
 
 
 # ---- argmax, NaN ------------------------------------------------------------------------------------------------------------

@@ -8,9 +8,6 @@
 // with code a signed integer, a the int8 activation, d its float32 scale per 32, and scale/min float32 (for k-quants the product
 // d * sub_scale rounded once). The integer sums are exact, so every tier, thread count and M gives the same bits.
 //
-// Logits over quantized weights: the activations have 16 bits, as two int8 images of each row. The second is of what the first left,
-// with scale d/254 per 32 (pointwise quantize_residual). Both go through the formula above, and result = result_hi + result_lo.
-//
 // Linear, float weights (f32, f16, bf16 widened to float32): two chains, acc[k % 2] = fma(w[n,k], x[m,k], acc[k % 2]) in k order;
 // result acc[0] + acc[1].
 //

@@ -59,31 +59,6 @@ void quantize(const float* x, int64_t len, int8_t* q, float* scale, int32_t* sum
   if (num_groups % 2 != 0) memset(q + len, 0, kGroupLen);
 }
 
-constexpr float kResidualSteps = 254.0f;   // a residual is at most half a step of the first image, and codes reach 127
-
-void quantize_residual_group(const float* x, const int8_t* q, float scale, int8_t* lo, float* lo_scale, int32_t* lo_sum16) {
-  const float largest = largest_magnitude(load(x, All{}), load(x + 16, All{}));
-  const float inverse = 127.0f / largest * kResidualSteps;
-  const bool is_finite = inverse > 0.0f && inverse < INFINITY;
-  for (int half = 0; half < 2; half++) {
-    const F32x16 rest = fma(to_float(load_int8(q + 16 * half)), set1(-scale), load(x + 16 * half, All{}));
-    const I32x16 codes = is_finite ? round_to_int(rest * set1(inverse)) : set1_int(0);
-    store_int8(lo + 16 * half, codes);
-    lo_sum16[half] = sum_lanes(codes);
-  }
-  *lo_scale = is_finite ? scale / kResidualSteps : 0.0f;
-}
-
-void quantize_residual(const float* x, int64_t len, const int8_t* q, const float* scale, int8_t* lo, float* lo_scale,
-                       int32_t* lo_sum16) {
-  const int64_t num_groups = len / kGroupLen;
-  for (int64_t g = 0; g < num_groups; g++) {
-    const int64_t at = g * kGroupLen;
-    quantize_residual_group(x + at, q + at, scale[g], lo + at, lo_scale + g, lo_sum16 + 2 * g);
-  }
-  if (num_groups % 2 != 0) memset(lo + len, 0, kGroupLen);
-}
-
 void rope_head_half(float* x, int64_t half_len, const float* cos, const float* sin) {
   for_vectors(half_len, [&](int64_t i, auto part) {
     const F32x16 c = load(cos + i, part), s = load(sin + i, part);
@@ -174,7 +149,7 @@ int64_t argmax(const float* x, int64_t len) {
 }
 
 constexpr PointwiseKernels kPointwiseKernels{
-    rms_norm, quantize, quantize_residual, rope, gated_act, add, scale, scaled_add, soft_cap, softmax, sigmoid_scalar, dot, argmax,
+    rms_norm, quantize, rope, gated_act, add, scale, scaled_add, soft_cap, softmax, sigmoid_scalar, dot, argmax,
 };
 
 }  // namespace

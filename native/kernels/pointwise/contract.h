@@ -19,11 +19,6 @@ struct PointwiseKernels {
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t num_groups, int64_t len, float* y);
   // One row -> int8, per-32 scales and per-16 sums (QuantizedRows); zeroes q past `len` up to a multiple of 64. len % 32 == 0.
   void (*quantize)(const float* x, int64_t len, int8_t* q, float* scale, int32_t* sum16);
-  // What `quantize` left of the same row, as a second image 254 times finer: lo = round_to_even((x - scale * q) * (127 / max * 254)),
-  // the difference rounded once, lo_scale = scale / 254. A group whose finer scale has no finite inverse, or whose first scale is inf
-  // or NaN, keeps zero codes and the scale 0. x = scale * q + lo_scale * lo within max / 64 000 (half of lo_scale).
-  void (*quantize_residual)(const float* x, int64_t len, const int8_t* q, const float* scale, int8_t* lo, float* lo_scale,
-                            int32_t* lo_sum16);
   // In place on `num_heads` heads of `head_size`; cos/sin hold rotary_len/2 values for this row's position.
   void (*rope)(float* x, int64_t num_heads, int64_t head_size, int64_t rotary_len, const float* cos, const float* sin, RopeStyle style);
   // y[i] = act(gate[i]) * up[i]; y may alias either.

@@ -87,11 +87,6 @@ ROOFLINE_INLINE I32x16 max(I32x16 a, I32x16 b) { return {_mm256_max_epi32(a.lo, 
 template <int kBits>
 ROOFLINE_INLINE I32x16 shift_left(I32x16 a) { return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)}; }
 ROOFLINE_INLINE I32x16 round_to_int(F32x16 x) { return {_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi)}; }
-ROOFLINE_INLINE F32x16 to_float(I32x16 x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }
-ROOFLINE_INLINE I32x16 load_int8(const int8_t* p) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_unpackhi_epi64(bytes, bytes))};
-}
 ROOFLINE_INLINE void store_int8(int8_t* p, I32x16 x) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.lo, x.hi), 0xd8);
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));

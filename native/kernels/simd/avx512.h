@@ -59,10 +59,6 @@ ROOFLINE_INLINE I32x16 max(I32x16 a, I32x16 b) { return {_mm512_max_epi32(a.v, b
 template <int kBits>
 ROOFLINE_INLINE I32x16 shift_left(I32x16 a) { return {_mm512_slli_epi32(a.v, kBits)}; }
 ROOFLINE_INLINE I32x16 round_to_int(F32x16 x) { return {_mm512_cvtps_epi32(x.v)}; }
-ROOFLINE_INLINE F32x16 to_float(I32x16 x) { return {_mm512_cvtepi32_ps(x.v)}; }
-ROOFLINE_INLINE I32x16 load_int8(const int8_t* p) {
-  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
-}
 ROOFLINE_INLINE void store_int8(int8_t* p, I32x16 x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x.v));
 }

@@ -84,8 +84,6 @@ inline I32x16 shift_left(I32x16 a) {
 }
 // Half to even; |x| < 2^31.
 inline I32x16 round_to_int(F32x16 x) { return int_lanes([&](int i) { return static_cast<int32_t>(lrintf(x.v[i])); }); }
-inline F32x16 to_float(I32x16 x) { return lanes([&](int i) { return static_cast<float>(x.v[i]); }); }
-inline I32x16 load_int8(const int8_t* p) { return int_lanes([=](int i) { return p[i]; }); }
 inline void store_int8(int8_t* p, I32x16 x) {      // |x| <= 127
   for (int i = 0; i < 16; i++) p[i] = static_cast<int8_t>(x.v[i]);
 }

@@ -22,7 +22,6 @@ from roofline.backends.cpu.plan import (
     Phase,
     Plan,
     Quantize,
-    QuantizeTwice,
     Route,
     RowOp,
     Rows,
@@ -176,8 +175,6 @@ class Emitter:
                 native.row_gather(floats[op.x], floats[op.out])
             case Quantize():
                 native.row_quantize(floats[op.x], self._quantized[op.out])
-            case QuantizeTwice():
-                native.row_quantize_twice(floats[op.x], self._quantized[op.out])
             case Append():
                 native.row_append(op.layer, floats[op.k], floats[op.v])
             case Route():

@@ -14,9 +14,7 @@ from roofline.backends.cpu.declare import CpuSettings, declare
 from roofline.backends.cpu.memory import MemoryUse
 from roofline.core.batch import Float32, StepBatch
 from roofline.core.errors import ConfigError
-from roofline.program import ops
 from roofline.program.program import Program
-from roofline.weights.schemes import SCHEMES
 
 __all__ = ["CpuBackend", "CpuSettings", "MemoryUse", "PhaseTime", "Progress"]
 
@@ -132,17 +130,9 @@ class CpuBackend:
         return self._native.kernel_tiers()
 
     def describe(self, num_tokens: int = 1) -> dict[str, str]:
-        """Kernel of every packed weight in a step of `num_tokens`, with the scheme it came in.
-
-        The head's two images count as two rows.
-        """
-        heads = {op.weight for op in self._program.ops if isinstance(op, ops.Logits)}
-
-        def num_rows(name: str) -> int:
-            return 2 * num_tokens if name in heads and SCHEMES[self._schemes[name]].is_quantized else num_tokens
-
+        """Kernel of every packed weight in a step of `num_tokens`, with the scheme it came in."""
         return {
-            name: f"{self._schemes[name]}: {self._native.describe_weight(weight_id, num_rows(name))}"
+            name: f"{self._schemes[name]}: {self._native.describe_weight(weight_id, num_tokens)}"
             for name, weight_id in self._weight_ids.items()
         }
 

@@ -25,7 +25,6 @@ from roofline.backends.cpu.plan import (
     Phase,
     Plan,
     Quantize,
-    QuantizeTwice,
     Route,
     RowOp,
     Rows,
@@ -251,12 +250,4 @@ class _Lowering:
 
     def _logits(self, op: ops.Logits) -> None:
         rows = op.x if self._space == "logit_rows" else self._gather(op.x)
-        self._phase(Head(self._head_input(rows, op.weight, self._program.widths[op.x]), op))
-
-    def _head_input(self, rows: str, weight: str, width: int) -> Input:
-        if self._reads_floats(weight):
-            return Input(rows, None)
-        images = f"{rows}.q2"
-        self._quantized[images] = Buffer(width, 2)
-        self._pending.append(QuantizeTwice(rows, images))
-        return Input(None, images)
+        self._phase(Head(self._input(rows, [op.weight], self._program.widths[op.x]), op))

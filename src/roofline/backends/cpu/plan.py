@@ -1,7 +1,6 @@
 """The records that a Program is lowered to: phases between barriers, as the native executor runs them.
 
-`lower` makes a Plan, `emit` declares it to the native side. Values keep the program's names; "NAME.q" is the quantized image
-of NAME, "NAME.q2" its two images.
+`lower` makes a Plan, `emit` declares it to the native side. Values keep the program's names; "NAME.q" is the quantized image of NAME.
 """
 
 from __future__ import annotations
@@ -32,14 +31,6 @@ class Gather:
 @dataclass(frozen=True)
 class Quantize:
     """out = int8 image of x, with scales per 32 elements."""
-
-    x: str
-    out: str
-
-
-@dataclass(frozen=True)
-class QuantizeTwice:
-    """out = two int8 images of every row of x, the second of what the first left: what a quantized head reads."""
 
     x: str
     out: str
@@ -79,7 +70,6 @@ RowOp = (
     | ops.SigmoidGate
     | Gather
     | Quantize
-    | QuantizeTwice
     | Append
     | Route
     | Combine
@@ -149,7 +139,7 @@ class ExpertDown:
 
 @dataclass(frozen=True)
 class Head:
-    """Logits of the gathered rows: `input` is float rows, or two quantized images of each row."""
+    """Logits of the gathered rows."""
 
     input: Input
     op: ops.Logits
